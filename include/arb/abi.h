@@ -1,0 +1,91 @@
+// What host and kernels agree on: the one parameter struct, limits, and the failure record.
+// Builtin types only: NVRTC compiles this file without any standard header.
+#pragma once
+
+namespace arb {
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+constexpr int max_ranks = 8;
+constexpr int max_blocks = 1024;       // a grid never has more blocks: flags are indexed by block
+constexpr int vector_bytes = 16;       // the unit in which kernels partition a message
+constexpr int calls_to_wrap_slots = 2; // scratch slots: call g and g + 2 share one
+
+// What a kernel was doing when it waited; names for people are in phase_name().
+enum class Phase : u32 {
+  none = 0,
+  publish = 1,  // peers' inputs are readable
+  reduce = 2,   // peers' reduced shards are readable
+  finish = 3,   // peers have read what this rank is about to reuse
+  gate = 4,     // support kernels: the host opens the gate
+  barrier = 5,  // support kernels: all ranks arrive
+};
+constexpr int phase_count = 6;
+
+constexpr const char* phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::publish: return "publish";
+    case Phase::reduce: return "reduce";
+    case Phase::finish: return "finish";
+    case Phase::gate: return "gate";
+    case Phase::barrier: return "barrier";
+    case Phase::none: break;
+  }
+  return "none";
+}
+
+// A buffer that every rank has at the same place: rank r's copy starts at base + r * stride_bytes.
+struct Symmetric {
+  char* base;
+  u64 stride_bytes;
+};
+
+// Written by the first wait of a rank whose deadline passed; the host reads it after every replay.
+// Lives in pinned host memory so that it can be read while a device still runs.
+struct FailureRecord {
+  u32 failed;    // 0 or 1, written last
+  u32 rank;      // who waited
+  u32 peer;      // for whom
+  u32 phase;     // a Phase
+  u32 block;     // in which block
+  u32 expected;  // the generation waited for
+  u32 seen;      // the last value read
+  u32 reserved;
+};
+
+// Device memory of one rank that no peer touches.
+struct LocalState {
+  u64 call_ticks;     // ticks_per_call for every finished call: generation = call_ticks / ticks_per_call
+  u32 failure_claim;  // 0 until the first failed wait takes the failure record
+  u32 reserved;
+};
+constexpr u64 ticks_per_call = 1ull << 16;  // a call's blocks add this together; max_blocks divides it
+
+// The single argument of every contender kernel.
+//
+// Scratch of a rank (in `scratch`, so peers can reach it):
+//   [0, flags_bytes)   u32 flags[phase_count][max_blocks][max_ranks]; flag (p, b, r) is written by rank r only
+//   [flags_bytes, ...) messages: areas of capacity_bytes each; the kernel's file comment says which is which
+struct KernelParams {
+  const void* input;  // this rank's tensor, aligned to its element
+  void* output;       // this rank's result, aligned to its element; may equal input where the catalog allows it
+  Symmetric scratch;
+  Symmetric inputs;       // style symmetric: where peers' inputs are (rank's own equals `input`); else base is null
+  LocalState* local;      // this rank's
+  FailureRecord* failure; // this rank's
+  u64 count_elements;
+  u64 capacity_bytes;     // of one message area; a multiple of 256 and >= the message
+  u64 deadline_ns;        // how long a wait may take
+  u32 rank;
+  u32 ranks;
+};
+
+constexpr u64 flags_bytes = static_cast<u64>(phase_count) * max_blocks * max_ranks * sizeof(u32);
+
+static_assert(sizeof(void*) == 8, "64-bit only");
+static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 2 * 4, "no padding: the loader checks the size");
+static_assert(ticks_per_call % max_blocks == 0, "");
+static_assert(sizeof(FailureRecord) == 32, "");
+
+}  // namespace arb

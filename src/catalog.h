@@ -1,0 +1,47 @@
+// One row a contender: what it needs, how it is launched, in which order it adds. The only place on the host
+// that names a kernel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "types.h"
+
+namespace arb {
+
+enum class Source : std::uint8_t { kernel, nccl };  // a kernel of ours, or NCCL in one configuration
+
+// How many blocks and threads a rank launches.
+struct LaunchShape {
+  std::uint32_t blocks;
+  std::uint32_t threads;
+};
+
+struct CatalogRow {
+  std::string_view contender;  // stable name, keys results: "two_shot_pull", "two_shot_pull/symmetric", "nccl"
+  std::string_view kernel;     // the file kernels/<kernel>.cu; empty for NCCL
+  Source source;
+  Style style;                  // staged or symmetric; staged for NCCL
+  bool in_place;                // false: refused, with `in_place_refusal` as the sentence
+  std::string_view in_place_refusal;
+  std::uint32_t scratch_messages;  // message areas of scratch that the kernel uses (abi.h: capacity_bytes each)
+  std::string_view sum_order;   // "rank order, fp32, one rounding"
+  // Roundings to the dtype on the way to a result, for `ranks`; the error bound follows (reference.h).
+  std::uint32_t (*roundings)(std::uint32_t ranks);
+  // Launch shape for a message; pure, so that every rank gets the same.
+  LaunchShape (*shape)(std::uint32_t ranks, std::uint64_t bytes);
+  // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not known.
+  std::optional<std::uint64_t> (*wire_bytes_theory)(std::uint32_t ranks, std::uint64_t bytes);
+};
+
+// All contenders, in the order of tables.
+std::span<const CatalogRow> catalog();
+// The row of a contender by its exact name, or nullptr.
+const CatalogRow* find_contender(std::string_view contender);
+// The function that a bundle exports for a row: "<kernel>__<dtype>_n<ranks>", ranks 2, 4, 8, else "x".
+std::string function_name(const CatalogRow& row, Dtype dtype, std::uint32_t ranks);
+
+}  // namespace arb
