@@ -21,19 +21,22 @@ struct LaunchShape {
 };
 
 struct CatalogRow {
-  std::string_view contender;  // stable name, keys results: "two_shot_pull", "two_shot_pull/symmetric", "nccl"
-  std::string_view kernel;     // the file kernels/<kernel>.cu; empty for NCCL
+  std::string_view
+      contender;            // stable name, keys results: "two_shot_pull", "two_shot_pull/symmetric", "nccl"
+  std::string_view kernel;  // the file kernels/<kernel>.cu; empty for NCCL
   Source source;
-  Style style;                  // staged or symmetric; staged for NCCL
-  bool in_place;                // false: refused, with `in_place_refusal` as the sentence
+  Style style;    // staged or symmetric; staged for NCCL
+  bool in_place;  // false: refused, with `in_place_refusal` as the sentence
   std::string_view in_place_refusal;
-  std::uint32_t scratch_messages;  // message areas of scratch that the kernel uses (abi.h: capacity_bytes each)
-  std::string_view sum_order;   // "rank order, fp32, one rounding"
+  std::uint32_t
+      scratch_messages;        // message areas of scratch that the kernel uses (abi.h: capacity_bytes each)
+  std::string_view sum_order;  // "rank order, fp32, one rounding"
   // Roundings to the dtype on the way to a result, for `ranks`; the error bound follows (reference.h).
   std::uint32_t (*roundings)(std::uint32_t ranks);
   // Launch shape for a message; pure, so that every rank gets the same.
   LaunchShape (*shape)(std::uint32_t ranks, std::uint64_t bytes);
-  // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not known.
+  // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not
+  // known.
   std::optional<std::uint64_t> (*wire_bytes_theory)(std::uint32_t ranks, std::uint64_t bytes);
 };
 

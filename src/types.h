@@ -9,35 +9,52 @@
 namespace arb {
 
 enum class Dtype : std::uint8_t { bf16, fp16, fp32 };
-enum class Place : std::uint8_t { out, in };           // out of place, in place
+enum class Place : std::uint8_t { out, in };  // out of place, in place
 enum class Mode : std::uint8_t { isolated, pipelined };
 enum class Cache : std::uint8_t { cold, warm };
 enum class Evidence : std::uint8_t { measured, modelled, emulated };
-enum class Style : std::uint8_t { staged, symmetric };  // where peers read inputs: private scratch or the tensors
+enum class Style : std::uint8_t {
+  staged,
+  symmetric
+};  // where peers read inputs: private scratch or the tensors
 
 inline constexpr std::array all_dtypes{Dtype::bf16, Dtype::fp16, Dtype::fp32};
 
 constexpr std::string_view name_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::bf16: return "bf16";
-    case Dtype::fp16: return "fp16";
-    case Dtype::fp32: break;
+    case Dtype::bf16:
+      return "bf16";
+    case Dtype::fp16:
+      return "fp16";
+    case Dtype::fp32:
+      break;
   }
   return "fp32";
 }
-constexpr std::string_view name_of(Place place) { return place == Place::in ? "in" : "out"; }
-constexpr std::string_view name_of(Mode mode) { return mode == Mode::isolated ? "isolated" : "pipelined"; }
-constexpr std::string_view name_of(Cache cache) { return cache == Cache::cold ? "cold" : "warm"; }
+constexpr std::string_view name_of(Place place) {
+  return place == Place::in ? "in" : "out";
+}
+constexpr std::string_view name_of(Mode mode) {
+  return mode == Mode::isolated ? "isolated" : "pipelined";
+}
+constexpr std::string_view name_of(Cache cache) {
+  return cache == Cache::cold ? "cold" : "warm";
+}
 constexpr std::string_view name_of(Evidence evidence) {
   switch (evidence) {
-    case Evidence::measured: return "measured";
-    case Evidence::modelled: return "modelled";
-    case Evidence::emulated: break;
+    case Evidence::measured:
+      return "measured";
+    case Evidence::modelled:
+      return "modelled";
+    case Evidence::emulated:
+      break;
   }
   return "emulated";
 }
 
-constexpr std::uint64_t size_of_bytes(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
+constexpr std::uint64_t size_of_bytes(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 4 : 2;
+}
 
 // Reads a dtype by its own name or by nccl-tests' (bfloat16, half, float); empty for anything else.
 constexpr std::optional<Dtype> dtype_from(std::string_view name) {

@@ -8,9 +8,9 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 
 constexpr int max_ranks = 8;
-constexpr int max_blocks = 1024;       // a grid never has more blocks: flags are indexed by block
-constexpr int vector_bytes = 16;       // the unit in which kernels partition a message
-constexpr int calls_to_wrap_slots = 2; // scratch slots: call g and g + 2 share one
+constexpr int max_blocks = 1024;  // a grid never has more blocks: flags are indexed by block
+constexpr int vector_bytes = 16;  // the unit in which kernels partition a message
+constexpr int max_threads = 512;  // of a block: leaves 128 registers a thread
 
 // What a kernel was doing when it waited; names for people are in phase_name().
 enum class Phase : u32 {
@@ -25,12 +25,18 @@ constexpr int phase_count = 6;
 
 constexpr const char* phase_name(Phase phase) {
   switch (phase) {
-    case Phase::publish: return "publish";
-    case Phase::reduce: return "reduce";
-    case Phase::finish: return "finish";
-    case Phase::gate: return "gate";
-    case Phase::barrier: return "barrier";
-    case Phase::none: break;
+    case Phase::publish:
+      return "publish";
+    case Phase::reduce:
+      return "reduce";
+    case Phase::finish:
+      return "finish";
+    case Phase::gate:
+      return "gate";
+    case Phase::barrier:
+      return "barrier";
+    case Phase::none:
+      break;
   }
   return "none";
 }
@@ -65,18 +71,20 @@ constexpr u64 ticks_per_call = 1ull << 16;  // a call's blocks add this together
 // The single argument of every contender kernel.
 //
 // Scratch of a rank (in `scratch`, so peers can reach it):
-//   [0, flags_bytes)   u32 flags[phase_count][max_blocks][max_ranks]; flag (p, b, r) is written by rank r only
-//   [flags_bytes, ...) messages: areas of capacity_bytes each; the kernel's file comment says which is which
+//   [0, flags_bytes)   u32 flags[phase_count][max_blocks][max_ranks]; flag (p, b, r) is written by rank r
+//   only [flags_bytes, ...) messages: areas of capacity_bytes each; the kernel's file comment says which is
+//   which
 struct KernelParams {
   const void* input;  // this rank's tensor, aligned to its element
-  void* output;       // this rank's result, aligned to its element; may equal input where the catalog allows it
+  void* output;  // this rank's result, aligned to its element; may equal input where the catalog allows it
   Symmetric scratch;
-  Symmetric inputs;       // style symmetric: where peers' inputs are (rank's own equals `input`); else base is null
-  LocalState* local;      // this rank's
-  FailureRecord* failure; // this rank's
+  Symmetric
+      inputs;  // style symmetric: where peers' inputs are (rank's own equals `input`); else base is null
+  LocalState* local;       // this rank's
+  FailureRecord* failure;  // this rank's
   u64 count_elements;
-  u64 capacity_bytes;     // of one message area; a multiple of 256 and >= the message
-  u64 deadline_ns;        // how long a wait may take
+  u64 capacity_bytes;  // of one message area; a multiple of 256 and >= the message
+  u64 deadline_ns;     // how long a wait may take
   u32 rank;
   u32 ranks;
 };
@@ -84,7 +92,8 @@ struct KernelParams {
 constexpr u64 flags_bytes = static_cast<u64>(phase_count) * max_blocks * max_ranks * sizeof(u32);
 
 static_assert(sizeof(void*) == 8, "64-bit only");
-static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 2 * 4, "no padding: the loader checks the size");
+static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 2 * 4,
+              "no padding: the loader checks the size");
 static_assert(ticks_per_call % max_blocks == 0, "");
 static_assert(sizeof(FailureRecord) == 32, "");
 

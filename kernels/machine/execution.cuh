@@ -1,0 +1,46 @@
+// Who runs: threads, blocks, the block barrier, and the label of an ordering site.
+#pragma once
+
+#include <arb/abi.h>
+
+#define ARB_DEVICE __device__ __forceinline__
+// Defines the exported function `name` that runs `call`, an expression in `params`.
+#define ARB_KERNEL(name, call)                                   \
+  extern "C" __global__ void __launch_bounds__(arb::max_threads) \
+      name(const __grid_constant__ arb::KernelParams params) {   \
+    call;                                                        \
+  }
+// Lists a file's exported functions for the emulator; a GPU finds them by name.
+#define ARB_KERNEL_TABLE(name, ...)
+
+namespace arb::machine {
+
+// Labels one ordering call so that the emulator can weaken exactly that one; costs nothing on a GPU.
+struct Site {
+  ARB_DEVICE constexpr explicit Site(const char*) {}
+};
+
+ARB_DEVICE u32 thread_index() {
+  return threadIdx.x;
+}
+ARB_DEVICE u32 thread_count() {
+  return blockDim.x;
+}
+ARB_DEVICE u32 block_index() {
+  return blockIdx.x;
+}
+ARB_DEVICE u32 block_count() {
+  return gridDim.x;
+}
+
+// All threads of the block arrive; what each did before is ordered before what any does after.
+ARB_DEVICE void block_barrier(Site) {
+  __syncthreads();
+}
+
+// `slot` itself; a labelled site because a protocol that never switches must be caught.
+ARB_DEVICE u32 choose_slot(u32 slot, Site) {
+  return slot;
+}
+
+}  // namespace arb::machine

@@ -1,0 +1,85 @@
+// What allreduce protocols share: generations, slots, flags and partitions. Portable: only machine calls.
+#pragma once
+
+#include <arb/abi.h>
+
+#include <machine/execution.cuh>
+#include <machine/memory.cuh>
+#include <machine/range.cuh>
+#include <machine/types.cuh>
+#include <machine/wait.cuh>
+
+namespace arb::machine {
+
+// The number of this call, from 1, the same in all blocks and on all ranks. It lives in device memory so that
+// a graph replays; it stands still until every block of the call has called finish_call.
+ARB_DEVICE u32 current_generation(const KernelParams& params) {
+  return static_cast<u32>(load_relaxed_device(&params.local->call_ticks) / ticks_per_call) + 1;
+}
+
+// Each block adds its share of ticks_per_call, so the generation steps once a call at any grid size. All
+// threads of the block must have read the generation (a block barrier lies between).
+ARB_DEVICE void finish_call(const KernelParams& params, Site site) {
+  if (thread_index() != 0) return;
+  const u64 share = ticks_per_call / block_count();
+  const u64 remainder = block_index() == 0 ? ticks_per_call % block_count() : 0;
+  add_relaxed_device(&params.local->call_ticks, share + remainder, site);
+}
+
+// Message area `index` of a rank's scratch.
+ARB_DEVICE char* scratch_message(const KernelParams& params, u32 rank, u32 index) {
+  return params.scratch.base + rank * params.scratch.stride_bytes + flags_bytes +
+         index * params.capacity_bytes;
+}
+
+// The same area on all ranks, to read from.
+ARB_DEVICE Sources scratch_messages(const KernelParams& params, u32 index) {
+  return {scratch_message(params, 0, index), params.scratch.stride_bytes, params.ranks};
+}
+
+// Flag (phase, block, writer) in `owner`'s scratch.
+ARB_DEVICE u32* flag_of(const KernelParams& params, u32 owner, Phase phase, u32 block, u32 writer) {
+  u32* flags = reinterpret_cast<u32*>(params.scratch.base + owner * params.scratch.stride_bytes);
+  return flags + (static_cast<u32>(phase) * max_blocks + block) * max_ranks + writer;
+}
+
+// Tells this block's twin on every peer that the block has reached `generation` in `phase`. What the block
+// did before a block barrier before this call is ordered before what a peer does after its wait_for_peers.
+template <u32 kRanks>
+ARB_DEVICE void signal_peers(const KernelParams& params, Phase phase, u32 generation, Site site) {
+  const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
+  for (u32 peer = thread_index(); peer < ranks; peer += thread_count())
+    if (peer != params.rank)
+      store_release_system(flag_of(params, peer, phase, block_index(), params.rank), generation, site);
+}
+
+// Waits until this block's twin on every peer has signalled `generation` in `phase`. Only the waiting threads
+// are ordered after the peers: a block barrier must follow.
+template <u32 kRanks>
+ARB_DEVICE void wait_for_peers(const KernelParams& params, Phase phase, u32 generation, Site site) {
+  const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
+  const WaitContext context{params.local, params.failure, params.deadline_ns, params.rank};
+  for (u32 peer = thread_index(); peer < ranks; peer += thread_count())
+    if (peer != params.rank)
+      wait_reached_acquire_system(flag_of(params, params.rank, phase, block_index(), peer), generation,
+                                  context, {phase, peer}, site);
+}
+
+// Part `index` of `parts` equal ones (they differ by one vector at most).
+ARB_DEVICE VectorRange part_of(VectorRange range, u32 parts, u32 index) {
+  const u64 length = range.end - range.begin;
+  return {range.begin + length * index / parts, range.begin + length * (index + 1) / parts};
+}
+
+// The whole message in vectors, the last one perhaps partial.
+template <class Element>
+ARB_DEVICE VectorRange whole_message(u64 count_elements) {
+  return {0, (count_elements * Element::bytes + vector_bytes - 1) / vector_bytes};
+}
+
+// Which of `slots` scratch slots a call uses.
+ARB_DEVICE u32 slot_of(u32 generation, u32 slots, Site site) {
+  return choose_slot(generation % slots, site);
+}
+
+}  // namespace arb::machine

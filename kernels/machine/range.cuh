@@ -1,0 +1,158 @@
+// Moving and summing ranges of a message. A message is counted in vectors of 16 bytes from its first element;
+// the last one may be partial. The threads of a block share a range. Accesses are weak: order them with flags
+// and barriers.
+#pragma once
+
+#include <arb/abi.h>
+
+#include <machine/execution.cuh>
+#include <machine/types.cuh>
+
+namespace arb::machine {
+
+// Vectors [begin, end) of a message.
+struct VectorRange {
+  u64 begin;
+  u64 end;
+};
+
+// The same message area on every rank: rank r's starts at base + r * stride_bytes.
+struct Sources {
+  const char* base;
+  u64 stride_bytes;
+  u32 ranks;
+};
+
+namespace detail {
+
+template <u32 kValue>
+struct Constant {
+  static constexpr u32 value = kValue;
+};
+
+struct alignas(vector_bytes) Vector {
+  u32 word[4];
+};
+
+ARB_DEVICE bool is_vector_aligned(const void* address) {
+  return reinterpret_cast<u64>(address) % vector_bytes == 0;
+}
+
+template <class Element>
+ARB_DEVICE constexpr u32 elements_per_vector() {
+  return vector_bytes / Element::bytes;
+}
+
+// Element `index` as the low bits of a word, from an address that is aligned to the element only.
+template <class Element>
+ARB_DEVICE u32 load_element(const void* message, u64 index) {
+  if constexpr (Element::bytes == 2)
+    return static_cast<const unsigned short*>(message)[index];
+  else
+    return static_cast<const u32*>(message)[index];
+}
+
+template <class Element>
+ARB_DEVICE void store_element(void* message, u64 index, u32 bits) {
+  if constexpr (Element::bytes == 2)
+    static_cast<unsigned short*>(message)[index] = static_cast<unsigned short>(bits);
+  else
+    static_cast<u32*>(message)[index] = bits;
+}
+
+// How many vectors of [range] are whole when the message has count_elements.
+template <class Element>
+ARB_DEVICE u64 whole_end(u64 count_elements, VectorRange range) {
+  const u64 whole = count_elements / elements_per_vector<Element>();
+  return range.end < whole ? range.end : whole;
+}
+
+// Calls visit(element index) for the block's share of the elements from vector `first` to the range's end.
+template <class Element, class Visit>
+ARB_DEVICE void for_each_element(u64 count_elements, u64 first, u64 end, Visit visit) {
+  const u64 begin_element = first * elements_per_vector<Element>();
+  const u64 end_vector = end * elements_per_vector<Element>();
+  const u64 end_element = end_vector < count_elements ? end_vector : count_elements;
+  for (u64 i = begin_element + thread_index(); i < end_element; i += thread_count()) visit(i);
+}
+
+}  // namespace detail
+
+// to[range] = from[range].
+template <class Element>
+ARB_DEVICE void copy_range(void* to, const void* from, u64 count_elements, VectorRange range) {
+  using namespace detail;
+  constexpr u32 unroll = 8;
+  u64 done = range.begin;
+  if (is_vector_aligned(to) && is_vector_aligned(from)) {
+    done = whole_end<Element>(count_elements, range);
+    if (done < range.begin) done = range.begin;
+    const Vector* source = static_cast<const Vector*>(from);
+    Vector* target = static_cast<Vector*>(to);
+    u64 i = range.begin + thread_index();
+    for (; i + (unroll - 1) * u64{thread_count()} < done; i += unroll * u64{thread_count()}) {
+      Vector vector[unroll];
+#pragma unroll
+      for (u32 u = 0; u < unroll; ++u) vector[u] = source[i + u * thread_count()];
+#pragma unroll
+      for (u32 u = 0; u < unroll; ++u) target[i + u * thread_count()] = vector[u];
+    }
+    for (; i < done; i += thread_count()) target[i] = source[i];
+  }
+  for_each_element<Element>(count_elements, done, range.end,
+                            [&](u64 i) { store_element<Element>(to, i, load_element<Element>(from, i)); });
+}
+
+// to[range] = the sum of every rank's from[range], added in rank order in fp32 and rounded once.
+// `also_to`, unless null, gets the same. kRanks 0 takes the count from `from.ranks`.
+template <class Element, u32 kRanks>
+ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 count_elements,
+                             VectorRange range) {
+  using namespace detail;
+  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+  constexpr u32 unroll = most <= 2 ? 4 : most <= 4 ? 2 : 1;
+  const u32 ranks = kRanks == 0 ? from.ranks : kRanks;
+  u64 done = range.begin;
+  if (is_vector_aligned(to) && is_vector_aligned(from.base) && is_vector_aligned(also_to)) {
+    done = whole_end<Element>(count_elements, range);
+    if (done < range.begin) done = range.begin;
+    const auto sum_vectors = [&](u64 first, auto vectors) {
+      constexpr u32 n = decltype(vectors)::value;
+      Vector part[n][most];
+#pragma unroll
+      for (u32 u = 0; u < n; ++u) {
+#pragma unroll
+        for (u32 r = 0; r < most; ++r)
+          if (kRanks != 0 || r < ranks)
+            part[u][r] = reinterpret_cast<const Vector*>(from.base +
+                                                         r * from.stride_bytes)[first + u * thread_count()];
+      }
+#pragma unroll
+      for (u32 u = 0; u < n; ++u) {
+        Vector result;
+#pragma unroll
+        for (u32 w = 0; w < 4; ++w) {
+          Sum<Element> sum = Sum<Element>::of(part[u][0].word[w]);
+#pragma unroll
+          for (u32 r = 1; r < most; ++r)
+            if (kRanks != 0 || r < ranks) sum.add(part[u][r].word[w]);
+          result.word[w] = sum.rounded();
+        }
+        static_cast<Vector*>(to)[first + u * thread_count()] = result;
+        if (also_to != nullptr) static_cast<Vector*>(also_to)[first + u * thread_count()] = result;
+      }
+    };
+    u64 i = range.begin + thread_index();
+    for (; i + (unroll - 1) * u64{thread_count()} < done; i += unroll * u64{thread_count()})
+      sum_vectors(i, Constant<unroll>{});
+    for (; i < done; i += thread_count()) sum_vectors(i, Constant<1>{});
+  }
+  for_each_element<Element>(count_elements, done, range.end, [&](u64 i) {
+    Sum<Element> sum = Sum<Element>::of(load_element<Element>(from.base, i));
+    for (u32 r = 1; r < ranks; ++r) sum.add(load_element<Element>(from.base + r * from.stride_bytes, i));
+    store_element<Element>(to, i, sum.rounded());
+    if (also_to != nullptr) store_element<Element>(also_to, i, sum.rounded());
+  });
+}
+
+}  // namespace arb::machine
