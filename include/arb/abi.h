@@ -97,4 +97,80 @@ static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 2 * 4,
 static_assert(ticks_per_call % max_blocks == 0, "");
 static_assert(sizeof(FailureRecord) == 32, "");
 
+// --- Support kernels (kernels/support): one struct each
+// ------------------------------------------------------------
+
+enum class DtypeCode : u32 { bf16 = 0, fp16 = 1, fp32 = 2 };
+
+// Holds a stream until the host writes `opened` to *gate (pinned host memory).
+struct GateParams {
+  const u32* gate;
+  LocalState* local;
+  FailureRecord* failure;
+  u64 deadline_ns;
+  u32 opened;
+  u32 rank;
+};
+
+// *stamp = the device clock in nanoseconds.
+struct StampParams {
+  u64* stamp;
+};
+
+// to[i] = the pseudo-random input of (seed, rank, i), the same as make_input() on the host.
+struct FillParams {
+  void* to;
+  u64 count_elements;
+  u64 seed;
+  u32 rank;
+  DtypeCode dtype;
+};
+
+// What the check kernel found; the host zeroes it before.
+struct CheckRecord {
+  u64 wrong_elements;
+  u64 elements_from_first_wrong;  // count_elements - index of the first wrong element; 0 when none is
+  u64 hash;                       // hash_hex() of the tensor
+  u64 max_error_bits;             // of a non-negative float: largest |result - exact| / (sum of |addends|)
+};
+
+// Compares a result with the sum, in double, of the inputs that FillParams made for ranks 0 to ranks - 1.
+struct CheckParams {
+  const void* result;
+  CheckRecord* record;
+  u64 count_elements;
+  u64 seed;
+  double relative_bound;  // allowed |result - exact| / (sum of |addends|)
+  u32 ranks;
+  DtypeCode dtype;
+};
+
+// Bounces a flag between two ranks; the first one writes how long `rounds` round trips took.
+struct PingPongParams {
+  u32* own_flag;
+  u32* peer_flag;
+  u64* elapsed_ns;
+  LocalState* local;
+  FailureRecord* failure;
+  u64 deadline_ns;
+  u32 first_value;  // flags grow from here, so that runs can follow one another
+  u32 rounds;
+  u32 starts;  // 1: sends first
+  u32 rank;
+  u32 peer;
+  u32 reserved;
+};
+
+// to[0, bytes) = from[0, bytes): a store test when `to` is a peer's memory, a load test when `from` is.
+struct MoveParams {
+  void* to;
+  const void* from;
+  u64 bytes;  // a multiple of 16
+};
+
+// *tick_ns = the smallest step of the device clock that was seen.
+struct ClockTickParams {
+  u64* tick_ns;
+};
+
 }  // namespace arb

@@ -37,6 +37,11 @@ ARB_DEVICE void add_relaxed_device(u64* address, u64 value, Site) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
+// Fire and forget; own memory only.
+ARB_DEVICE void max_relaxed_device(u64* address, u64 value) {
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
 // Own memory only.
 ARB_DEVICE u32 exchange_relaxed_device(u32* address, u32 value) {
   u32 old;

@@ -1,0 +1,24 @@
+// What the machine itself can do: a flag between two ranks, and bytes by SM stores or loads.
+#include "support.cuh"
+
+// One thread.
+ARB_SUPPORT_KERNEL(support_ping_pong, PingPongParams) {
+  using namespace machine;
+  const WaitContext context{params.local, params.failure, params.deadline_ns, params.rank};
+  const Reason reason{Phase::barrier, params.peer};
+  const u64 start_ns = now_ns();
+  for (u32 round = 1; round <= params.rounds; ++round) {
+    const u32 value = params.first_value + round;
+    if (params.starts != 0) store_release_system(params.peer_flag, value, Site("ping"));
+    wait_reached_acquire_system(params.own_flag, value, context, reason, Site("pong"));
+    if (params.starts == 0) store_release_system(params.peer_flag, value, Site("pong"));
+  }
+  if (params.starts != 0) *params.elapsed_ns = now_ns() - start_ns;
+}
+
+// Every element is written: the loop is that of the contenders.
+ARB_SUPPORT_KERNEL(support_move, MoveParams) {
+  using namespace machine;
+  copy_range<fp32>(params.to, params.from, params.bytes / fp32::bytes,
+                   part_of({0, params.bytes / vector_bytes}, block_count(), block_index()));
+}
