@@ -63,16 +63,16 @@ std::optional<std::uint64_t> unknown_wire_bytes(std::uint32_t /*ranks*/, std::ui
 constexpr std::string_view rank_order = "rank order, fp32, one rounding";
 
 constexpr std::array rows{
-    CatalogRow{"one_shot_pull", "one_shot_pull", Source::kernel, Style::staged, true, "", 2, rank_order,
+    CatalogRow{"one_shot_pull", "one_shot_pull", Source::kernel, Style::staged, true, "", 2, true, rank_order,
                one_rounding, one_shot_shape, one_shot_wire_bytes},
     CatalogRow{"one_shot_pull/symmetric", "one_shot_pull", Source::kernel, Style::symmetric, false,
-               in_place_refused_pull, 0, rank_order, one_rounding, one_shot_shape, one_shot_wire_bytes},
-    CatalogRow{"two_shot_pull", "two_shot_pull", Source::kernel, Style::staged, true, "", 4, rank_order,
+               in_place_refused_pull, 0, true, rank_order, one_rounding, one_shot_shape, one_shot_wire_bytes},
+    CatalogRow{"two_shot_pull", "two_shot_pull", Source::kernel, Style::staged, true, "", 4, true, rank_order,
                one_rounding, two_shot_shape, two_shot_wire_bytes},
     CatalogRow{"two_shot_pull/symmetric", "two_shot_pull", Source::kernel, Style::symmetric, true, "", 4,
                rank_order, one_rounding, two_shot_shape, two_shot_wire_bytes},
-    CatalogRow{"nccl", "", Source::nccl, Style::staged, true, "", 0, "NCCL's choice", rounding_per_addition,
-               no_shape, unknown_wire_bytes},
+    CatalogRow{"nccl", "", Source::nccl, Style::staged, true, "", 0, false, "NCCL's choice",
+               rounding_per_addition, no_shape, unknown_wire_bytes},
 };
 
 }  // namespace

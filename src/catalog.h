@@ -30,6 +30,7 @@ struct CatalogRow {
   std::string_view in_place_refusal;
   std::uint32_t
       scratch_messages;        // message areas of scratch that the kernel uses (abi.h: capacity_bytes each)
+  bool rank_order;             // adds in rank order, in fp32, and rounds once: the bits of a result are known
   std::string_view sum_order;  // "rank order, fp32, one rounding"
   // Roundings to the dtype on the way to a result, for `ranks`; the error bound follows (reference.h).
   std::uint32_t (*roundings)(std::uint32_t ranks);

@@ -143,6 +143,8 @@ struct CheckParams {
   double relative_bound;  // allowed |result - exact| / (sum of |addends|)
   u32 ranks;
   DtypeCode dtype;
+  u32 rank_order;  // 1: the bits must be those of the fp32 sum in rank order, rounded once
+  u32 reserved;
 };
 
 // Bounces a flag between two ranks; the first one writes how long `rounds` round trips took.

@@ -30,16 +30,22 @@ ARB_SUPPORT_KERNEL(support_check, CheckParams) {
         word_bits |= bits << (16 * half);
         double exact = 0;
         double magnitude = 0;
+        machine::Sum<Element> sum{};
         for (u32 rank = 0; rank < params.ranks; ++rank) {
-          const double value =
-              element_value<Element>(element_bits<Element>(input_value(params.seed, rank, i)));
+          const u32 input = element_bits<Element>(input_value(params.seed, rank, i));
+          if (rank == 0)
+            sum = machine::Sum<Element>::of(input);
+          else
+            sum.add(input);
+          const double value = element_value<Element>(input);
           exact += value;
           magnitude += value < 0 ? -value : value;
         }
+        const bool same_bits = (sum.rounded() & (Element::bytes == 2 ? 0xffffu : ~0u)) == bits;
         const double difference = element_value<Element>(bits) - exact;
         const double error = difference < 0 ? -difference : difference;
         // Written so that NaN is wrong.
-        if (!(error <= params.relative_bound * magnitude)) {
+        if (!(error <= params.relative_bound * magnitude) || (params.rank_order != 0 && !same_bits)) {
           ++wrong;
           if (params.count_elements - i > furthest) furthest = params.count_elements - i;
         } else if (magnitude > 0 && error > max_error * magnitude) {
