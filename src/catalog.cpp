@@ -70,7 +70,7 @@ constexpr std::array rows{
     CatalogRow{"two_shot_pull", "two_shot_pull", Source::kernel, Style::staged, true, "", 4, true, rank_order,
                one_rounding, two_shot_shape, two_shot_wire_bytes},
     CatalogRow{"two_shot_pull/symmetric", "two_shot_pull", Source::kernel, Style::symmetric, true, "", 4,
-               rank_order, one_rounding, two_shot_shape, two_shot_wire_bytes},
+               true, rank_order, one_rounding, two_shot_shape, two_shot_wire_bytes},
     CatalogRow{"nccl", "", Source::nccl, Style::staged, true, "", 0, false, "NCCL's choice",
                rounding_per_addition, no_shape, unknown_wire_bytes},
 };
