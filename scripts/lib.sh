@@ -66,9 +66,11 @@ install_packages() {
 # set_up: everything that a build needs: packages, and the toolkits of the default bundles.
 set_up() {
   install_packages "${build_packages[@]}"
-  local version
+  local version needed
   for version in 12.8 13.0; do
-    python3 "$repository/scripts/toolkits.py" find "$version" --with nvrtc >/dev/null 2>&1 ||
+    needed=(--with nvrtc --with headers)
+    [ "${version%%.*}" = 12 ] || needed+=(--with nvcc)  # the packages of 12.x have none
+    python3 "$repository/scripts/toolkits.py" find "$version" "${needed[@]}" >/dev/null 2>&1 ||
       step "fetching toolkit $version" python3 "$repository/scripts/toolkits.py" ensure "$version"
   done
 }
