@@ -1,0 +1,395 @@
+#include "cell_runner.h"
+
+#include <arb/abi.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cuda_api/error.h"
+#include "nccl_api/error.h"
+#include "stats.h"
+
+namespace arb::worker {
+namespace {
+
+constexpr std::uint64_t guard_bytes = 256;
+constexpr unsigned char guard_value = 0xA5;
+constexpr unsigned char poison_value = 0xFF;  // NaN in every dtype
+// Calls in one graph of isolated ones: each behind a barrier and between stamps of its own.
+constexpr std::uint32_t isolated_calls_per_graph = 20;
+constexpr cuda::GridShape check_shape{528, 256};
+
+DtypeCode code_of(Dtype dtype) {
+  return static_cast<DtypeCode>(dtype);
+}
+
+// Unit roundoff: half the distance from 1 to the next number.
+double unit_roundoff(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return 0x1p-8;
+    case Dtype::fp16:
+      return 0x1p-11;
+    case Dtype::fp32:
+      break;
+  }
+  return 0x1p-24;
+}
+
+std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+}  // namespace
+
+// A cell's tensors: `copies` of them, which the calls of a graph take in turn, with guards around each.
+struct CellRunner::Tensors {
+  std::uint64_t bytes;
+  std::uint64_t pitch_bytes;
+  std::uint32_t copies;
+  bool in_place;
+  cuda::SymmetricBuffer inputs;
+  std::vector<cuda::DeviceBuffer> outputs;  // by rank; none in place
+  std::vector<cuda::DeviceBuffer> records;  // CheckRecord a copy, by rank
+  std::vector<cuda::DeviceBuffer> flush;    // for cold cells, by rank
+
+  [[nodiscard]] std::byte* input(std::uint32_t rank, std::uint32_t copy) const {
+    return inputs.data(rank) + copy * pitch_bytes + guard_bytes;
+  }
+  [[nodiscard]] std::byte* output(std::uint32_t rank, std::uint32_t copy) const {
+    return in_place ? input(rank, copy) : outputs[rank].data() + copy * pitch_bytes + guard_bytes;
+  }
+};
+
+// What the checks of all replays so far found.
+struct CellRunner::Judged {
+  std::string wrong;
+  double max_error = 0;
+  std::string hash;
+};
+
+Outcome CellRunner::run(const Cell& cell) {
+  Outcome outcome;
+  const CatalogRow* const row = find_contender(cell.contender);
+  try {
+    if (row == nullptr) throw BundleError(fmt::format("there is no contender {}", cell.contender));
+    return run_checked(cell, *row);
+  } catch (const DeviceDeadline& error) {
+    // Generations are out of step now.
+    workspaces_.clear();
+    barrier_ = {};
+    outcome.wrong = error.what();
+  } catch (const BundleError& error) {
+    outcome.failure = error.what();
+  } catch (const cuda::CudaError& error) {
+    outcome.failure = error.what();
+  } catch (const nccl::Error& error) {
+    outcome.failure = error.what();
+  }
+  return outcome;
+}
+
+Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes) {
+  const auto found = workspaces_.find(row.contender);
+  if (found != workspaces_.end() && found->second.capacity_bytes >= bytes) return found->second;
+  if (found != workspaces_.end()) workspaces_.erase(found);  // first free, then take more
+  return workspaces_
+      .emplace(row.contender, ranks_->make_workspace(row.scratch_messages, std::bit_ceil(bytes)))
+      .first->second;
+}
+
+void CellRunner::start_nccl(const Cell& cell) {
+  if (nccl_ == nullptr) throw nccl::Error("this worker has no NCCL library");
+  if (nccl_->communicators != nullptr) return;
+  std::vector<std::uint32_t> devices;
+  for (const Rank& rank : ranks_->all()) {
+    if (std::ranges::find(devices, rank.context->ordinal()) != devices.end()) {
+      throw nccl::Error("NCCL runs one rank a GPU: it cannot take part with virtual ranks");
+    }
+    devices.push_back(rank.context->ordinal());
+  }
+  nccl_->communicators = std::make_unique<nccl::Communicators>(nccl_->library, devices);
+  // One collective alone: it loads NCCL's kernels before any of them can wait behind another.
+  cuda::SymmetricBuffer buffer = ranks_->make_symmetric(4096);
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  std::vector<void*> streams;
+  for (const Rank& rank : ranks_->all()) {
+    inputs.push_back(buffer.data(rank.number));
+    outputs.push_back(buffer.data(rank.number));
+    streams.push_back(rank.stream.handle());
+  }
+  nccl_->communicators->all_reduce(inputs, outputs, 4096 / size_of_bytes(cell.dtype), cell.dtype, streams);
+  ranks_->wait("NCCL's first collective");
+}
+
+void CellRunner::need_isolated_parts() {
+  if (!barrier_.local.empty()) return;
+  barrier_ = ranks_->make_workspace(0, 1);
+  stamps_.clear();
+  for (const Rank& rank : ranks_->all()) {
+    stamps_.emplace_back(*rank.context, 2 * isolated_calls_per_graph * sizeof(u64));
+  }
+}
+
+void CellRunner::stamp(Recorder& recorder, Rank& rank, std::uint32_t index) const {
+  const StampParams params{reinterpret_cast<u64*>(stamps_[rank.number].data()) + index};
+  recorder.add(rank, ranks_->support().stamp, {1, 1}, params);
+}
+
+// Stamp to stamp of each call of the last replay, the slowest rank's.
+std::vector<double> CellRunner::isolated_us(std::uint32_t calls) const {
+  std::vector<double> slowest(calls, 0);
+  for (const Rank& rank : ranks_->all()) {
+    std::vector<u64> stamps(2 * calls);
+    cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(stamps)), stamps_[rank.number].data());
+    for (std::uint32_t call = 0; call < calls; ++call) {
+      slowest[call] =
+          std::max(slowest[call], static_cast<double>(stamps[2 * call + 1] - stamps[2 * call]) / 1000.0);
+    }
+  }
+  return slowest;
+}
+
+double CellRunner::between_stamps_us(bool empty_node) {
+  need_isolated_parts();
+  Recorder recorder(*ranks_, Recorder::Kind::nodes);
+  for (std::uint32_t call = 0; call < isolated_calls_per_graph; ++call) {
+    for (Rank& rank : ranks_->all()) {
+      recorder.add(rank, ranks_->support().rank_barrier, {1, 32},
+                   barrier_.params(rank, ranks_->count(), ranks_->deadline_ns()));
+      stamp(recorder, rank, 2 * call);
+      if (empty_node) recorder.add(rank, ranks_->support().empty, {1, 32}, StampParams{nullptr});
+      stamp(recorder, rank, 2 * call + 1);
+    }
+  }
+  const auto graphs = recorder.finish();
+  std::vector<double> all;
+  for (int replay = 0; replay < 20; ++replay) {
+    ranks_->replay_us(graphs, "stamps without a call");
+    if (replay == 0) continue;
+    const auto some = isolated_us(isolated_calls_per_graph);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return percentiles_of(all).p50_us;
+}
+
+double CellRunner::stamp_us() {
+  if (!stamp_us_) stamp_us_ = between_stamps_us(false);
+  return *stamp_us_;
+}
+
+double CellRunner::isolated_empty_us() {
+  return between_stamps_us(true);
+}
+
+std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const CatalogRow& row,
+                                                      const Tensors& tensors, std::uint32_t calls,
+                                                      LaunchShape shape) {
+  const bool isolated = cell.mode == Mode::isolated;
+  const std::uint64_t count = cell.bytes / size_of_bytes(cell.dtype);
+  const cuda::Kernel kernel =
+      row.source == Source::kernel
+          ? code_->kernel(cell.bundle, function_name(row, cell.dtype, ranks_->count()))
+          : cuda::Kernel();
+  Workspace* const workspace = row.source == Source::kernel ? &workspace_for(row, cell.bytes) : nullptr;
+  Recorder recorder(*ranks_, row.source == Source::nccl ? Recorder::Kind::capture : Recorder::Kind::nodes);
+  for (std::uint32_t call = 0; call < calls; ++call) {
+    const std::uint32_t copy = call % tensors.copies;
+    for (Rank& rank : ranks_->all()) {
+      if (!isolated) break;
+      recorder.add(rank, ranks_->support().rank_barrier, {1, 32},
+                   barrier_.params(rank, ranks_->count(), ranks_->deadline_ns()));
+      stamp(recorder, rank, 2 * call);
+    }
+    if (row.source == Source::nccl) {
+      std::vector<const void*> inputs;
+      std::vector<void*> outputs;
+      std::vector<void*> streams;
+      for (const Rank& rank : ranks_->all()) {
+        inputs.push_back(tensors.input(rank.number, copy));
+        outputs.push_back(tensors.output(rank.number, copy));
+        streams.push_back(rank.stream.handle());
+      }
+      nccl_->communicators->all_reduce(inputs, outputs, count, cell.dtype, streams);
+    } else {
+      for (Rank& rank : ranks_->all()) {
+        KernelParams params = workspace->params(rank, ranks_->count(), ranks_->deadline_ns());
+        params.input = tensors.input(rank.number, copy);
+        params.output = tensors.output(rank.number, copy);
+        if (row.style == Style::symmetric) {
+          params.inputs = {reinterpret_cast<char*>(tensors.input(0, copy)), tensors.inputs.stride_bytes()};
+        }
+        params.count_elements = count;
+        recorder.add(rank, kernel, {shape.blocks, shape.threads}, params);
+      }
+    }
+    for (Rank& rank : ranks_->all()) {
+      if (isolated) stamp(recorder, rank, 2 * call + 1);
+    }
+  }
+  return recorder.finish();
+}
+
+// New inputs, poisoned outputs: nothing that a replay leaves behind can come from the one before.
+void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t seed) {
+  for (Rank& rank : ranks_->all()) {
+    for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
+      if (!tensors.in_place)
+        rank.stream.set_bytes(tensors.output(rank.number, copy), poison_value, cell.bytes);
+      const FillParams fill{tensors.input(rank.number, copy), cell.bytes / size_of_bytes(cell.dtype),
+                            seed * isolated_calls_per_graph + copy, rank.number, code_of(cell.dtype)};
+      rank.stream.launch(ranks_->support().fill, check_shape, fill);
+    }
+    if (!tensors.flush.empty()) {
+      rank.stream.set_bytes(tensors.flush[rank.number].data(), 0, tensors.flush[rank.number].size_bytes());
+    }
+  }
+  ranks_->wait("filling the inputs");
+}
+
+void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& tensors, std::uint64_t seed,
+                       Judged& judged) {
+  const std::uint64_t count = cell.bytes / size_of_bytes(cell.dtype);
+  const std::uint32_t ranks = ranks_->count();
+  for (Rank& rank : ranks_->all()) {
+    const cuda::DeviceBuffer& records = tensors.records[rank.number];
+    rank.stream.set_bytes(records.data(), 0, records.size_bytes());
+    for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
+      const CheckParams check{tensors.output(rank.number, copy),
+                              reinterpret_cast<CheckRecord*>(records.data()) + copy,
+                              count,
+                              seed * isolated_calls_per_graph + copy,
+                              row.roundings(ranks) * unit_roundoff(cell.dtype) + ranks * 0x1p-24,
+                              ranks,
+                              code_of(cell.dtype),
+                              row.rank_order ? 1u : 0u,
+                              0};
+      rank.stream.launch(ranks_->support().check, check_shape, check);
+    }
+  }
+  ranks_->wait("checking the results");
+  for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
+    u64 hash_of_rank_0 = 0;
+    for (const Rank& rank : ranks_->all()) {
+      CheckRecord record{};
+      cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(&record, 1)),
+                         tensors.records[rank.number].data() + copy * sizeof(CheckRecord));
+      judged.max_error = std::max(
+          judged.max_error,
+          static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(record.max_error_bits))));
+      if (rank.number == 0) hash_of_rank_0 = record.hash;
+      if (rank.number == 0 && copy == 0) judged.hash = fmt::format("{:016x}", record.hash);
+      if (!judged.wrong.empty()) continue;
+      if (record.wrong_elements != 0) {
+        judged.wrong = fmt::format(
+            "rank {} has {} wrong elements of {}, the first at {} (seed {}, buffer {})", rank.number,
+            record.wrong_elements, count, count - record.elements_from_first_wrong, seed, copy);
+      } else if (record.hash != hash_of_rank_0) {
+        judged.wrong =
+            fmt::format("ranks 0 and {} have different bits (seed {}, buffer {})", rank.number, seed, copy);
+      }
+    }
+  }
+}
+
+// A sentence about a byte around a tensor that somebody wrote; empty when all guards are whole.
+std::string CellRunner::broken_guard(const Tensors& tensors, const Rank& rank) {
+  const auto broken = [&](const std::byte* tensor) {
+    std::vector<std::byte> bytes(2 * guard_bytes);
+    const std::span around(bytes);
+    cuda::copy_to_host(*rank.context, around.first(guard_bytes), tensor - guard_bytes);
+    cuda::copy_to_host(*rank.context, around.last(guard_bytes), tensor + tensors.bytes);
+    return std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{guard_value}; });
+  };
+  for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
+    for (const std::byte* tensor : {tensors.input(rank.number, copy), tensors.output(rank.number, copy)}) {
+      if (broken(tensor))
+        return fmt::format("bytes beside a tensor of rank {} were overwritten", rank.number);
+    }
+  }
+  return "";
+}
+
+Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
+  Outcome outcome;
+  if (cell.place == Place::in && !row.in_place) {
+    outcome.failure = fmt::format("{}: {}", cell.contender, row.in_place_refusal);
+    return outcome;
+  }
+  if (cell.ranks != ranks_->count()) {
+    outcome.failure =
+        fmt::format("a cell of {} ranks cannot run on a worker of {}", cell.ranks, ranks_->count());
+    return outcome;
+  }
+  const bool isolated = cell.mode == Mode::isolated;
+  if (row.source == Source::nccl) start_nccl(cell);
+  if (isolated) stamp_us();  // before the first isolated cell, so that its own stamps are ready
+  if (isolated) need_isolated_parts();
+
+  const std::uint32_t calls =
+      isolated ? std::min(std::max(cell.samples, 1u), isolated_calls_per_graph) : cell.calls_per_graph;
+  const auto replays_for = [&](std::uint32_t count) {
+    return isolated ? (count + calls - 1) / calls : count;
+  };
+  const std::uint32_t warmups =
+      std::max(replays_for(cell.warmups), 1u);  // the first replay pays for first touches
+  const bool cold = cell.cache == Cache::cold;
+
+  Tensors tensors;
+  tensors.bytes = cell.bytes;
+  tensors.pitch_bytes = rounded_up(cell.bytes, 256) + 2 * guard_bytes;
+  tensors.in_place = cell.place == Place::in;
+  // In place a call consumes its input, so each call of a graph needs one of its own.
+  tensors.copies = cold || tensors.in_place ? calls : 1;
+  tensors.inputs = ranks_->make_symmetric(tensors.copies * tensors.pitch_bytes);
+  for (const Rank& rank : ranks_->all()) {
+    rank.stream.set_bytes(tensors.inputs.data(rank.number), guard_value, tensors.inputs.size_bytes());
+    if (!tensors.in_place) {
+      tensors.outputs.emplace_back(*rank.context, tensors.copies * tensors.pitch_bytes);
+      rank.stream.set_bytes(tensors.outputs.back().data(), guard_value, tensors.outputs.back().size_bytes());
+    }
+    tensors.records.emplace_back(*rank.context, tensors.copies * sizeof(CheckRecord));
+    if (cold) tensors.flush.emplace_back(*rank.context, 2 * l2_bytes_);
+  }
+  if (tensors.in_place && !cold && tensors.copies > 1) outcome.flags.emplace_back("rotating_buffers");
+
+  const LaunchShape shape = row.shape(ranks_->count(), cell.bytes);
+  const auto graphs = record(cell, row, tensors, calls, shape);
+  Judged judged;
+  for (std::uint32_t replay = 0; replay < warmups + replays_for(cell.samples); ++replay) {
+    const std::uint64_t seed = cell.seed + replay;
+    if (replay == 0 || cell.check || tensors.in_place) prepare(cell, tensors, seed);
+    const double elapsed_us = ranks_->replay_us(graphs, cell.contender.c_str());
+    if (replay >= warmups) {
+      if (isolated) {
+        for (const double sample_us : isolated_us(calls)) {
+          outcome.samples_us.push_back(sample_us - stamp_us());
+        }
+      } else {
+        outcome.samples_us.push_back(elapsed_us / calls);
+      }
+    }
+    if (cell.check) judge(cell, row, tensors, seed, judged);
+    if (!judged.wrong.empty()) break;
+  }
+  if (nccl_ != nullptr && nccl_->communicators != nullptr) nccl_->communicators->check();
+
+  for (const Rank& rank : ranks_->all()) {
+    if (judged.wrong.empty()) judged.wrong = broken_guard(tensors, rank);
+  }
+  outcome.correct = judged.wrong.empty();
+  outcome.wrong = judged.wrong;
+  outcome.max_error = judged.max_error;
+  outcome.output_hash = judged.hash;
+  if (!outcome.correct) outcome.samples_us.clear();
+  if (!cell.check) outcome.flags.emplace_back("unchecked");
+  if (ranks_->oversubscribed()) outcome.flags.emplace_back("oversubscribed");
+  outcome.ran = row.source == Source::nccl ? nccl_->log.last_choice(cell.bytes)
+                                           : fmt::format("{}x{}", shape.blocks, shape.threads);
+  return outcome;
+}
+
+}  // namespace arb::worker

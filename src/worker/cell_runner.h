@@ -1,0 +1,71 @@
+// Runs one cell on this worker's GPUs: buffers, one graph a rank, timed replays, and the check of what they
+// left.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catalog.h"
+#include "cell.h"
+#include "code.h"
+#include "nccl_api/communicators.h"
+#include "nccl_api/debug_log.h"
+#include "ranks.h"
+
+namespace arb::worker {
+
+// NCCL in this process's one configuration.
+struct Nccl {
+  nccl::DebugLog log;  // before the library is used, and until the communicators are gone
+  nccl::Library library;
+  std::unique_ptr<nccl::Communicators> communicators;  // made for the first cell that needs them
+
+  explicit Nccl(const std::string& path) : library(nccl::Library::open(path)) {}
+};
+
+class CellRunner {
+ public:
+  CellRunner(Ranks& ranks, const Code& code, Nccl* nccl, std::uint64_t l2_bytes)
+      : ranks_(&ranks), code_(&code), nccl_(nccl), l2_bytes_(l2_bytes) {}
+
+  // Throws DeviceHang, and nothing else for what a cell can ask: a cell that cannot run has Outcome::failure,
+  // one whose data is wrong or whose wait passed its deadline has Outcome::wrong and no samples.
+  Outcome run(const Cell& cell);
+
+  // What the two stamps of an isolated call cost when nothing is between them, in microseconds; measured
+  // once.
+  double stamp_us();
+  // The same with one empty node between them, stamps included.
+  double isolated_empty_us();
+
+ private:
+  struct Tensors;
+  struct Judged;
+
+  Outcome run_checked(const Cell& cell, const CatalogRow& row);
+  Workspace& workspace_for(const CatalogRow& row, std::uint64_t bytes);
+  std::vector<cuda::ExecutableGraph> record(const Cell& cell, const CatalogRow& row, const Tensors& tensors,
+                                            std::uint32_t calls, LaunchShape shape);
+  void start_nccl(const Cell& cell);
+  void prepare(const Cell& cell, const Tensors& tensors, std::uint64_t seed);
+  void judge(const Cell& cell, const CatalogRow& row, const Tensors& tensors, std::uint64_t seed,
+             Judged& judged);
+  static std::string broken_guard(const Tensors& tensors, const Rank& rank);
+  void stamp(Recorder& recorder, Rank& rank, std::uint32_t index) const;
+  [[nodiscard]] std::vector<double> isolated_us(std::uint32_t calls) const;
+  void need_isolated_parts();
+  double between_stamps_us(bool empty_node);
+
+  Ranks* ranks_;
+  const Code* code_;
+  Nccl* nccl_;
+  std::uint64_t l2_bytes_;
+  std::map<std::string, Workspace, std::less<>> workspaces_;  // by contender
+  std::vector<cuda::DeviceBuffer> stamps_;                    // two a call, by rank
+  Workspace barrier_;
+  std::optional<double> stamp_us_;
+};
+
+}  // namespace arb::worker

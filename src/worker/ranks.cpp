@@ -1,0 +1,192 @@
+#include "ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "cuda_api/error.h"
+
+namespace arb::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Beyond the device's own deadline the host waits this much longer before it gives a device up.
+constexpr std::chrono::seconds grace{3};
+constexpr int exit_status_of_a_hang = 2;
+
+cuda::DeviceBuffer zeroed_state(const cuda::Context& context) {
+  cuda::DeviceBuffer buffer(context, sizeof(LocalState));
+  const LocalState zero{};
+  cuda::copy_to_device(context, buffer.data(), std::as_bytes(std::span(&zero, 1)));
+  return buffer;
+}
+
+FailureRecord read_failure(const Rank& rank) {
+  FailureRecord record{};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  std::memcpy(&record, rank.failure.data(), sizeof(record));
+  return record;
+}
+
+}  // namespace
+
+KernelParams Workspace::params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const {
+  KernelParams params{};
+  params.scratch = {reinterpret_cast<char*>(scratch.data(0)), scratch.stride_bytes()};
+  params.local = reinterpret_cast<LocalState*>(local[rank.number].data());
+  params.failure = reinterpret_cast<FailureRecord*>(rank.failure.data());
+  params.capacity_bytes = capacity_bytes;
+  params.deadline_ns = deadline_ns;
+  params.rank = rank.number;
+  params.ranks = ranks;
+  return params;
+}
+
+Ranks::Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
+             std::uint64_t deadline_ms)
+    : support_(&support),
+      gate_((contexts.front().make_current(), sizeof(std::uint32_t))),
+      deadline_ns_(deadline_ms * 1'000'000),
+      oversubscribed_(count > contexts.size()) {
+  for (std::uint32_t rank = 0; rank < count; ++rank) {
+    const cuda::Context& context = contexts[rank % contexts.size()];
+    context.make_current();
+    ranks_.push_back({rank, &context, cuda::Stream(context), cuda::Event(context), cuda::Event(context),
+                      zeroed_state(context), cuda::PinnedBuffer(sizeof(FailureRecord))});
+  }
+}
+
+std::vector<const cuda::Context*> Ranks::contexts() const {
+  std::vector<const cuda::Context*> contexts;
+  for (const Rank& rank : ranks_) contexts.push_back(rank.context);
+  return contexts;
+}
+
+cuda::SymmetricBuffer Ranks::make_symmetric(std::uint64_t bytes_a_rank) const {
+  return {contexts(), bytes_a_rank};
+}
+
+Workspace Ranks::make_workspace(std::uint32_t messages, std::uint64_t capacity_bytes) {
+  Workspace workspace;
+  workspace.capacity_bytes = (std::max<std::uint64_t>(capacity_bytes, 1) + 255) / 256 * 256;
+  workspace.scratch = make_symmetric(flags_bytes + messages * workspace.capacity_bytes);
+  for (const Rank& rank : ranks_) workspace.local.push_back(zeroed_state(*rank.context));
+  return workspace;
+}
+
+void Ranks::hold(Rank& rank, const cuda::Stream& stream) {
+  GateParams params{};
+  params.gate = reinterpret_cast<const u32*>(gate_.data());
+  params.local = reinterpret_cast<LocalState*>(rank.gate_state.data());
+  params.failure = reinterpret_cast<FailureRecord*>(rank.failure.data());
+  params.deadline_ns = deadline_ns_;
+  params.opened = opened_ + 1;
+  params.rank = rank.number;
+  stream.launch(support_->gate, {1, 1}, params);
+}
+
+void Ranks::open_gate() {
+  ++opened_;
+  std::atomic_ref(*reinterpret_cast<std::uint32_t*>(gate_.data())).store(opened_, std::memory_order_release);
+}
+
+std::optional<std::string> Ranks::first_failure() const {
+  for (const Rank& rank : ranks_) {
+    const FailureRecord record = read_failure(rank);
+    if (record.failed == 0) continue;
+    const auto phase = static_cast<Phase>(record.phase);
+    if (phase == Phase::gate)
+      return fmt::format("rank {} waited at the gate for the host past its deadline", record.rank);
+    return fmt::format(
+        "rank {} waited for rank {} in phase {} (block {}) for more than {} ms: it saw generation {} and "
+        "expected {}",
+        record.rank, record.peer, phase_name(phase), record.block, deadline_ns_ / 1'000'000, record.seen,
+        record.expected);
+  }
+  return std::nullopt;
+}
+
+void Ranks::wait(const cuda::Stream& stream, const char* doing) {
+  const auto deadline = Clock::now() + std::chrono::nanoseconds(deadline_ns_) + grace;
+  // Short waits spin: a sleep costs more than most replays.
+  constexpr int spins_before_sleep = 20000;
+  for (int spin = 0; !stream.done(); ++spin) {
+    if (spin < spins_before_sleep) continue;
+    if (Clock::now() > deadline) {
+      const auto failure = first_failure();
+      fmt::print(stderr, "device {} did not finish ({}) within {} ms{}{}\n", stream.context().ordinal(),
+                 doing, deadline_ns_ / 1'000'000, failure ? "; " : "", failure.value_or(""));
+      std::fflush(stderr);
+      _exit(exit_status_of_a_hang);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void Ranks::wait(const char* doing) {
+  for (const Rank& rank : ranks_) wait(rank.stream, doing);
+  if (const auto failure = first_failure()) {
+    // The devices are idle again: later work may start from clean records (and from workspaces made anew).
+    for (Rank& rank : ranks_) {
+      std::memset(rank.failure.data(), 0, sizeof(FailureRecord));
+      rank.gate_state = zeroed_state(*rank.context);
+    }
+    throw DeviceDeadline(*failure);
+  }
+}
+
+double Ranks::replay_us(const std::vector<cuda::ExecutableGraph>& graphs, const char* doing) {
+  for (Rank& rank : ranks_) {
+    hold(rank, rank.stream);
+    rank.start.record(rank.stream);
+    graphs[rank.number].launch(rank.stream);
+    rank.stop.record(rank.stream);
+  }
+  open_gate();
+  wait(doing);
+  double slowest = 0;
+  for (const Rank& rank : ranks_) slowest = std::max(slowest, rank.stop.microseconds_since(rank.start));
+  return slowest;
+}
+
+Recorder::Recorder(Ranks& ranks, Kind kind) : ranks_(&ranks), kind_(kind) {
+  for (Rank& rank : ranks.all()) {
+    if (kind == Kind::capture) {
+      cuda::GraphBuilder::begin_capture(rank.stream);
+    } else {
+      graphs_.emplace_back(*rank.context);
+    }
+  }
+  capturing_ = kind == Kind::capture;
+}
+
+Recorder::~Recorder() {
+  if (!capturing_) return;
+  for (Rank& rank : ranks_->all()) {
+    try {
+      cuda::GraphBuilder::end_capture(rank.stream);
+    } catch (const cuda::CudaError&) {
+      // The error that led here is already on its way.
+    }
+  }
+}
+
+std::vector<cuda::ExecutableGraph> Recorder::finish() {
+  if (capturing_) {
+    capturing_ = false;
+    for (Rank& rank : ranks_->all()) graphs_.push_back(cuda::GraphBuilder::end_capture(rank.stream));
+  }
+  std::vector<cuda::ExecutableGraph> executable;
+  for (Rank& rank : ranks_->all()) {
+    executable.push_back(graphs_[rank.number].instantiate());
+    executable.back().upload(rank.stream);
+  }
+  return executable;
+}
+
+}  // namespace arb::worker

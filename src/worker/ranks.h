@@ -1,0 +1,125 @@
+// The ranks of a worker that drives all of them from one thread: streams, gates, failure records, schedules.
+#pragma once
+
+#include <arb/abi.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "code.h"
+#include "cuda_api/device.h"
+#include "cuda_api/graph.h"
+#include "cuda_api/memory.h"
+#include "cuda_api/stream.h"
+
+namespace arb::worker {
+
+// A wait on a device passed its deadline and ended, and the devices came back; what() says who waited for
+// whom.
+class DeviceDeadline : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// One rank: a device (which virtual ranks may share) and what it launches on.
+struct Rank {
+  std::uint32_t number;
+  const cuda::Context* context;
+  cuda::Stream stream;
+  cuda::Event start;
+  cuda::Event stop;
+  cuda::DeviceBuffer gate_state;  // a LocalState for waits at the gate
+  cuda::PinnedBuffer failure;     // a FailureRecord
+};
+
+// Symmetric scratch of one protocol and each rank's local state, all zero at first.
+struct Workspace {
+  cuda::SymmetricBuffer scratch;
+  std::vector<cuda::DeviceBuffer> local;
+  std::uint64_t capacity_bytes = 0;
+
+  // The rank's part of KernelParams: scratch, states and who it is; no tensors.
+  [[nodiscard]] KernelParams params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const;
+};
+
+class Ranks {
+ public:
+  // Rank r lives on contexts[r % contexts.size()]. `deadline_ms` bounds every wait on a device.
+  Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
+        std::uint64_t deadline_ms);
+
+  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(ranks_.size()); }
+  [[nodiscard]] Rank& operator[](std::uint32_t rank) { return ranks_[rank]; }
+  [[nodiscard]] std::vector<Rank>& all() { return ranks_; }
+  [[nodiscard]] const SupportKernels& support() const { return *support_; }
+  [[nodiscard]] std::vector<const cuda::Context*> contexts() const;
+  // More ranks than devices: for testing, never a performance figure.
+  [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
+  [[nodiscard]] std::uint64_t deadline_ns() const { return deadline_ns_; }
+
+  Workspace make_workspace(std::uint32_t messages, std::uint64_t capacity_bytes);
+  // A symmetric buffer over all ranks.
+  [[nodiscard]] cuda::SymmetricBuffer make_symmetric(std::uint64_t bytes_a_rank) const;
+
+  // Holds `stream`, one of `rank`'s device, until open_gate().
+  void hold(Rank& rank, const cuda::Stream& stream);
+  // Lets everything held start, on all devices together.
+  void open_gate();
+  // Waits until all ranks' streams are empty. Throws DeviceDeadline when a wait on a device failed,
+  // DeviceHang when a device has not come back well past the deadline.
+  void wait(const char* doing);
+  // The same for one further stream.
+  void wait(const cuda::Stream& stream, const char* doing);
+
+  // One replay of a graph a rank, all released together; the elapsed microseconds, event to event, of the
+  // slowest.
+  double replay_us(const std::vector<cuda::ExecutableGraph>& graphs, const char* doing);
+
+ private:
+  [[nodiscard]] std::optional<std::string> first_failure() const;
+
+  std::vector<Rank> ranks_;
+  const SupportKernels* support_;
+  cuda::PinnedBuffer gate_;
+  std::uint32_t opened_ = 0;
+  std::uint64_t deadline_ns_;
+  bool oversubscribed_;
+};
+
+// Records one graph a rank: explicit nodes, or whatever a library launches on the ranks' streams.
+class Recorder {
+ public:
+  enum class Kind : std::uint8_t { nodes, capture };
+
+  Recorder(Ranks& ranks, Kind kind);
+  // Ends captures that finish() did not, so that an error leaves the streams usable.
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  Recorder(Recorder&&) = delete;
+  Recorder& operator=(Recorder&&) = delete;
+
+  template <class Parameters>
+  void add(Rank& rank, const cuda::Kernel& kernel, cuda::GridShape shape, const Parameters& parameters,
+           cuda::Edge edge = cuda::Edge::plain) {
+    if (kind_ == Kind::capture) {
+      rank.stream.launch(kernel, shape, parameters);
+    } else {
+      graphs_[rank.number].add_kernel(kernel, shape, parameters, edge);
+    }
+  }
+  // Instantiated, uploaded; in rank order.
+  std::vector<cuda::ExecutableGraph> finish();
+
+ private:
+  Ranks* ranks_;
+  Kind kind_;
+  std::vector<cuda::GraphBuilder> graphs_;  // by rank; with Kind::capture filled by finish()
+  bool capturing_ = false;
+};
+
+}  // namespace arb::worker

@@ -1,0 +1,188 @@
+#include "worker.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "cell_runner.h"
+#include "code.h"
+#include "cuda_api/error.h"
+#include "limits.h"
+#include "nccl_api/error.h"
+#include "ranks.h"
+#include "wire.h"
+
+namespace arb::worker {
+namespace {
+
+// Lines over a socket.
+class Channel {
+ public:
+  explicit Channel(int fd) : fd_(fd) {}
+
+  // The next line without its newline; empty when the coordinator is gone.
+  std::optional<std::string> next() {
+    for (;;) {
+      const auto end = buffer_.find('\n');
+      if (end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        return line;
+      }
+      char bytes[4096];
+      const ssize_t count = read(fd_, bytes, sizeof(bytes));
+      if (count <= 0) return std::nullopt;
+      buffer_.append(bytes, static_cast<std::size_t>(count));
+    }
+  }
+
+  // False when the coordinator is gone.
+  bool send(const Reply& reply) {
+    const std::string line = to_wire(reply) + '\n';
+    for (std::size_t sent = 0; sent < line.size();) {
+      const ssize_t count = ::send(fd_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      sent += static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+ private:
+  int fd_;
+  std::string buffer_;
+};
+
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  ..." has the version as its first word with two
+// dots or one; empty where the file is not there.
+std::string kernel_driver_version() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word;
+  while (file >> word) {
+    if (std::isdigit(static_cast<unsigned char>(word.front())) != 0 && word.find('.') != std::string::npos)
+      return word;
+  }
+  return "";
+}
+
+// Everything that a worker holds; built at the first request so that an error has somebody to go to.
+class Worker {
+ public:
+  explicit Worker(WorkerConfig config) : config_(std::move(config)) {}
+
+  Reply answer(const Request& request) {
+    Reply reply;
+    reply.op = request.op;
+    try {
+      switch (request.op) {
+        case Op::hello:
+          reply.hello = hello();
+          break;
+        case Op::limits:
+          start();
+          reply.limits = measure_limits(*ranks_, *runner_);
+          break;
+        case Op::run:
+          start();
+          reply.cell = request.cell;
+          reply.outcome = runner_->run(*request.cell);
+          break;
+        case Op::quit:
+          break;
+      }
+    } catch (const std::exception& error) {
+      reply.cell.reset();
+      reply.error = error.what();
+    }
+    return reply;
+  }
+
+ private:
+  Hello hello() {
+    Hello hello;
+    hello.cuda_driver = cuda::driver_cuda_version();
+    hello.driver = kernel_driver_version();
+    for (const cuda::DeviceProperties& device : cuda::all_devices()) {
+      hello.devices.push_back({device.ordinal, device.name, device.uuid, device.architecture,
+                               device.pci_address, device.memory_bytes, device.peers});
+    }
+    load_code();
+    hello.bundles = code_->bundles();
+    if (!config_.nccl_library.empty()) {
+      try {
+        open_nccl();
+        hello.nccl_version = nccl_->library.name();
+        hello.nccl_path = nccl_->library.path();
+      } catch (const nccl::Error& error) {
+        hello.nccl_problem = error.what();
+      }
+    }
+    return hello;
+  }
+
+  void load_code() {
+    if (code_ != nullptr) return;
+    std::string architecture;
+    for (const cuda::DeviceProperties& device : cuda::all_devices()) {
+      if (std::ranges::find(config_.devices, device.ordinal) == config_.devices.end()) continue;
+      architecture = device.architecture;
+      l2_bytes_ = std::max(l2_bytes_, device.l2_bytes);
+    }
+    std::vector<std::uint32_t> distinct;
+    for (const std::uint32_t ordinal : config_.devices) {
+      if (std::ranges::find(distinct, ordinal) == distinct.end()) distinct.push_back(ordinal);
+    }
+    for (const std::uint32_t ordinal : distinct) contexts_.emplace_back(ordinal);
+    code_ = std::make_unique<Code>(config_.bundle_folders, architecture, contexts_);
+  }
+
+  void open_nccl() {
+    if (nccl_ == nullptr) nccl_ = std::make_unique<Nccl>(config_.nccl_library);
+  }
+
+  void start() {
+    if (runner_ != nullptr) return;
+    if (config_.devices.size() < 2) {
+      throw BundleError("this worker was given fewer than 2 ranks, and an allreduce needs 2");
+    }
+    load_code();
+    if (!config_.nccl_library.empty()) open_nccl();
+    ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
+                                     code_->support(), config_.deadline_ms);
+    runner_ = std::make_unique<CellRunner>(*ranks_, *code_, nccl_.get(), l2_bytes_);
+  }
+
+  WorkerConfig config_;
+  std::uint64_t l2_bytes_ = 0;
+  // In the order in which they need one another: destroyed from the bottom up.
+  std::vector<cuda::Context> contexts_;
+  std::unique_ptr<Nccl> nccl_;
+  std::unique_ptr<Code> code_;
+  std::unique_ptr<Ranks> ranks_;
+  std::unique_ptr<CellRunner> runner_;
+};
+
+}  // namespace
+
+int worker_main(const std::string& config_text, int socket_fd) {
+  Channel channel(socket_fd);
+  try {
+    Worker worker(worker_config_from_wire(config_text));
+    while (const auto line = channel.next()) {
+      const Request request = request_from_wire(*line);
+      if (!channel.send(worker.answer(request))) return 0;
+      if (request.op == Op::quit) return 0;
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace arb::worker
