@@ -1,0 +1,81 @@
+// The proof engine: a small machine whose memory keeps every write, run under a seeded adversarial scheduler.
+// docs/emulator.md says what is modelled; proof.cpp names each rule where it applies it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "failure.h"
+
+namespace arb::emulator {
+
+// One launch, the same on every rank; a rank's launches run one after the other, ranks run freely.
+struct Launch {
+  std::string name;  // for reports
+  u32 blocks = 1;
+  u32 threads = 1;
+  std::function<void(u32 rank)> body;  // what one thread does; it asks machine/ who it is
+  bool contender =
+      false;  // its sites are recorded and may be mutated, and it may not store to read-only buffers
+};
+
+// Who may touch a buffer, and what is in it at first.
+struct BufferTraits {
+  bool shared = false;   // peers may load and store it
+  bool writable = true;  // a contender may store to it
+  // Of every 4-byte word in the first initial_bytes; elsewhere a load before the first store is a failure.
+  u32 initial = 0;
+  u64 initial_bytes = 0;
+};
+
+struct RunOptions {
+  std::uint64_t seed = 1;
+  bool races_fail = true;  // false: races go unreported, so that values show what an order allows
+  std::optional<Mutation> mutation;
+};
+
+class ProofMachine {
+ public:
+  // At most 8 ranks and 64 threads a rank: all of them are alive in a run.
+  ProofMachine(u32 ranks, u32 threads_a_rank);
+  ProofMachine(const ProofMachine&) = delete;
+  ProofMachine& operator=(const ProofMachine&) = delete;
+  ProofMachine(ProofMachine&&) = delete;
+  ProofMachine& operator=(ProofMachine&&) = delete;
+  ~ProofMachine();
+
+  // Forgets all buffers and words and takes another shape, for the next program; keeps stacks and storage.
+  void reset(u32 ranks, u32 threads_a_rank);
+  // Reserves a buffer on every rank, `stride_bytes` (a multiple of 256) apart, each `offset_bytes` past a
+  // multiple of 256. Returns rank 0's. Addresses are names: memory cannot be reached through them.
+  char* allocate(const std::string& area, u64 bytes, u64 offset_bytes, u64 stride_bytes,
+                 const BufferTraits& traits);
+  // The same on one rank.
+  char* allocate_for(u32 rank, const std::string& area, u64 bytes, u64 offset_bytes,
+                     const BufferTraits& traits);
+  // Sets a word of 4 or 8 bytes before a run, known to everyone.
+  void preset(void* address, u32 bytes, u64 value);
+
+  // Runs a program to its end, once after a reset. The failure, if any, names the seed; a seed replays a run
+  // exactly.
+  std::optional<Failure> run(const std::vector<Launch>& program, const RunOptions& options);
+  // The sites that the last run's contenders passed.
+  [[nodiscard]] std::vector<SiteId> sites() const;
+  // Machine calls of the last run.
+  [[nodiscard]] std::uint64_t operations() const;
+  // A hash of the last run's schedule and of all values loaded: equal for a replay.
+  [[nodiscard]] std::uint64_t trace_hash() const;
+  // Sees every operation of later runs; may be null.
+  void observe(Observer* observer);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace arb::emulator

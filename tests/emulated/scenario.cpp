@@ -1,0 +1,389 @@
+#include "scenario.h"
+
+#include <arb/abi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "emulator/kernel_table.h"
+#include "emulator/random.h"
+#include "reference.h"
+
+namespace arb::test {
+namespace {
+
+using emulator::Failure;
+using emulator::Random;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::uint32_t most_threads = 16;  // of a rank
+constexpr std::uint64_t most_words = 64;    // of a tensor
+constexpr u32 untouched = 0x5eed0bad;       // poison of outputs
+
+enum class CountClass : std::uint8_t {
+  zero,
+  one,
+  two,
+  three,
+  seven,
+  eight,
+  nine,
+  below_ranks,
+  above_ranks,
+  odd,
+  vectors,
+  most
+};
+
+// Levels of the factors, in the order of Levels below.
+constexpr std::size_t factor_count = 8;
+using Levels = std::array<std::uint32_t, factor_count>;
+
+Levels level_counts(const CatalogRow& row) {
+  return {7, 3, 12, row.in_place ? 2u : 1u, 4, 5, 2, 2};
+}
+
+std::uint64_t count_of(CountClass count_class, std::uint32_t ranks, Dtype dtype, Random& random) {
+  const std::uint64_t bytes = size_of_bytes(dtype);
+  const std::uint64_t most = most_words * 4 / bytes;
+  switch (count_class) {
+    case CountClass::zero:
+      return 0;
+    case CountClass::one:
+      return 1;
+    case CountClass::two:
+      return 2;
+    case CountClass::three:
+      return 3;
+    case CountClass::seven:
+      return 7;
+    case CountClass::eight:
+      return 8;
+    case CountClass::nine:
+      return 9;
+    case CountClass::below_ranks:
+      return ranks - 1;
+    case CountClass::above_ranks:
+      return ranks + 1;
+    case CountClass::odd:
+      return 2 * random.below(static_cast<std::uint32_t>(most / 2)) + 1;
+    case CountClass::vectors:
+      return (1 + random.below(most_words / 4)) * (16 / bytes);
+    case CountClass::most:
+      break;
+  }
+  return most - random.below(3);
+}
+
+Scenario scenario_of(const CatalogRow& row, const Levels& levels, Random& random) {
+  Scenario scenario;
+  scenario.row = &row;
+  scenario.ranks = levels[0] + 2;
+  scenario.dtype = all_dtypes[levels[1]];
+  scenario.count = count_of(static_cast<CountClass>(levels[2]), scenario.ranks, scenario.dtype, random);
+  scenario.place = levels[3] == 0 ? Place::out : Place::in;
+  scenario.alignment = static_cast<Alignment>(levels[4]);
+  scenario.grid = static_cast<Grid>(levels[5]);
+  scenario.values = static_cast<Values>(levels[6]);
+  scenario.start = static_cast<Start>(levels[7]);
+  return scenario;
+}
+
+LaunchShape draw_shape(Grid grid, Random& random) {
+  const auto from_one = [&](std::uint32_t most) { return random.below(most) + 1; };
+  switch (grid) {
+    case Grid::single:
+      return {1, 1};
+    case Grid::one_block:
+      return {1, from_one(most_threads - 1) + 1};
+    case Grid::many_blocks:
+      return {from_one(7) + 1, 1};
+    case Grid::mixed:
+    case Grid::changing:
+      break;
+  }
+  const std::uint32_t blocks = from_one(4);
+  return {blocks, from_one(most_threads / blocks)};
+}
+
+Bytes make_values(const Scenario& scenario, std::uint64_t seed, std::uint32_t rank) {
+  Bytes bytes = make_input(scenario.dtype, scenario.count, seed, rank);
+  if (scenario.values == Values::random) return bytes;
+  Random random(seed * 8 + rank);
+  std::vector<float> values = decode(bytes, scenario.dtype);
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr std::array specials{
+      -0.0F,    0.0F,      infinity,  -infinity, std::numeric_limits<float>::quiet_NaN(),
+      0x1p-24F, -0x1p-24F, 0x1p-130F, 60000.0F,  -60000.0F};
+  for (float& value : values)
+    if (random.one_in(4)) value = specials[random.below(specials.size())];
+  bytes = encode(values, scenario.dtype);
+  // All ones: a NaN, and the bit pattern that a sentinel protocol would use.
+  for (std::uint64_t i = 0; i < scenario.count; ++i)
+    if (random.one_in(16))
+      std::memset(bytes.data() + i * size_of_bytes(scenario.dtype), 0xff, size_of_bytes(scenario.dtype));
+  return bytes;
+}
+
+// The calling thread's share of a tensor in pieces of 4 bytes where it can, else of one element.
+template <class Visit>
+void for_my_pieces(const char* tensor, std::uint64_t bytes, Dtype dtype, Visit visit) {
+  const emulator::Thread& me = *emulator::running;
+  const bool words = reinterpret_cast<std::uintptr_t>(tensor) % 4 == 0;
+  const std::uint64_t whole = words ? bytes / 4 * 4 : 0;
+  for (std::uint64_t at = 4 * std::uint64_t{me.thread}; at < whole; at += 4 * std::uint64_t{me.threads})
+    visit(at, 4u);
+  const auto width = static_cast<u32>(size_of_bytes(dtype));
+  for (std::uint64_t at = whole + std::uint64_t{width} * me.thread; at < bytes;
+       at += std::uint64_t{width} * me.threads)
+    visit(at, width);
+}
+
+void store_tensor(char* tensor, const Bytes& values, Dtype dtype) {
+  for_my_pieces(tensor, values.size(), dtype, [&](std::uint64_t at, u32 width) {
+    u32 bits = 0;
+    std::memcpy(&bits, values.data() + at, width);
+    emulator::running->engine->store(tensor + at, width, bits, emulator::weak, nullptr);
+  });
+}
+
+void load_tensor(const char* tensor, Bytes& values, Dtype dtype) {
+  for_my_pieces(tensor, values.size(), dtype, [&](std::uint64_t at, u32 width) {
+    const auto bits =
+        static_cast<u32>(emulator::running->engine->load(tensor + at, width, emulator::weak, nullptr));
+    std::memcpy(values.data() + at, &bits, width);
+  });
+}
+
+// What the sum must be bit for bit where the catalog promises rank order, fp32 and one rounding.
+Bytes exact_sum(const std::vector<Bytes>& inputs, Dtype dtype) {
+  std::vector<float> sum = decode(inputs[0], dtype);
+  for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+    const std::vector<float> values = decode(inputs[rank], dtype);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+  }
+  return encode(sum, dtype);
+}
+
+bool is_nan(const Bytes& bytes, std::uint64_t index, Dtype dtype) {
+  const auto width = static_cast<std::ptrdiff_t>(size_of_bytes(dtype));
+  const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(index) * width;
+  const Bytes element(begin, begin + width);
+  const float value = decode(element, dtype)[0];
+  return value != value;
+}
+
+// Empty when a rank's result is right.
+std::string check_result(const Scenario& scenario, const Bytes& result, const std::vector<Bytes>& inputs,
+                         const Bytes& exact) {
+  const std::uint64_t width = size_of_bytes(scenario.dtype);
+  if (scenario.row->sum_order == "rank order, fp32, one rounding") {
+    for (std::uint64_t i = 0; i < scenario.count; ++i)
+      if (std::memcmp(result.data() + i * width, exact.data() + i * width, width) != 0 &&
+          !(is_nan(result, i, scenario.dtype) && is_nan(exact, i, scenario.dtype)))
+        return "element " + std::to_string(i) + " is not the sum in rank order, rounded once";
+  }
+  const CheckResult check =
+      check_sum(result, inputs, scenario.dtype, scenario.row->roundings(scenario.ranks));
+  return check.correct ? "" : check.sentence;
+}
+
+}  // namespace
+
+std::vector<Scenario> pairwise_cover(const CatalogRow& row, std::uint64_t seed) {
+  const Levels counts = level_counts(row);
+  Random random(seed);
+  // wanted[a][b] holds the pairs of levels of factors a < b that no scenario has yet.
+  std::array<std::array<std::vector<bool>, factor_count>, factor_count> wanted;
+  std::size_t left = 0;
+  for (std::size_t a = 0; a < factor_count; ++a)
+    for (std::size_t b = a + 1; b < factor_count; ++b) {
+      wanted[a][b].assign(std::size_t{counts[a]} * counts[b], true);
+      left += wanted[a][b].size();
+    }
+  const auto gain = [&](const Levels& levels) {
+    std::size_t found = 0;
+    for (std::size_t a = 0; a < factor_count; ++a)
+      for (std::size_t b = a + 1; b < factor_count; ++b)
+        if (wanted[a][b][std::size_t{levels[a]} * counts[b] + levels[b]]) ++found;
+    return found;
+  };
+  std::vector<Scenario> result;
+  while (left > 0) {
+    Levels best{};
+    std::size_t best_gain = 0;
+    for (int attempt = 0; attempt < 64; ++attempt) {
+      Levels levels{};
+      for (std::size_t f = 0; f < factor_count; ++f) levels[f] = random.below(counts[f]);
+      if (attempt % 2 == 0) {
+        // Start from a pair that is still wanted.
+        for (std::size_t a = 0; a < factor_count; ++a)
+          for (std::size_t b = a + 1; b < factor_count; ++b) {
+            const auto at = std::find(wanted[a][b].begin(), wanted[a][b].end(), true);
+            if (at == wanted[a][b].end() || !random.one_in(4)) continue;
+            const auto pair = static_cast<std::uint32_t>(at - wanted[a][b].begin());
+            levels[a] = pair / counts[b];
+            levels[b] = pair % counts[b];
+          }
+      }
+      const std::size_t found = gain(levels);
+      if (found > best_gain) {
+        best = levels;
+        best_gain = found;
+      }
+    }
+    if (best_gain == 0) continue;
+    for (std::size_t a = 0; a < factor_count; ++a)
+      for (std::size_t b = a + 1; b < factor_count; ++b)
+        wanted[a][b][std::size_t{best[a]} * counts[b] + best[b]] = false;
+    left -= best_gain;
+    result.push_back(scenario_of(row, best, random));
+  }
+  return result;
+}
+
+ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& scenario, std::uint64_t seed,
+                            const std::optional<emulator::Mutation>& mutation) {
+  const CatalogRow& row = *scenario.row;
+  const std::string function = function_name(row, scenario.dtype, scenario.ranks);
+  const emulator::KernelFunction kernel = emulator::find_kernel(function);
+  if (kernel == nullptr) throw std::runtime_error(function + " is in the catalog but not under kernels/");
+  Random random(seed * 0x2545f4914f6cdd1du + 1);
+  const std::uint32_t ranks = scenario.ranks;
+  const std::uint64_t width = size_of_bytes(scenario.dtype);
+  const std::uint64_t bytes = scenario.count * width;
+  const std::uint32_t calls = 3 + random.below(3);
+
+  std::vector<LaunchShape> shapes;
+  for (std::uint32_t call = 0; call < calls; ++call)
+    shapes.push_back(call > 0 && scenario.grid != Grid::changing ? shapes[0]
+                                                                 : draw_shape(scenario.grid, random));
+  std::uint32_t threads = 1;
+  for (const LaunchShape& shape : shapes) threads = std::max(threads, shape.blocks * shape.threads);
+  machine.reset(ranks, threads);
+
+  const std::uint64_t common = 2 * width * random.below(8) + width;
+  const auto draw_offset = [&]() -> std::uint64_t {
+    switch (scenario.alignment) {
+      case Alignment::vector:
+        return 16 * random.below(4);
+      case Alignment::word:
+        return 4 * random.below(8);
+      case Alignment::same_element:
+        return common;
+      case Alignment::any_element:
+        break;
+    }
+    return width * random.below(16);
+  };
+  const bool in_place = scenario.place == Place::in;
+  const bool symmetric = row.style == Style::symmetric;
+  const emulator::BufferTraits input_traits{symmetric, in_place, 0, 0};
+  const emulator::BufferTraits private_traits{false, true, 0, 0};
+  const u32 done_before = scenario.start == Start::zero ? 0 : 0u - (1 + random.below(calls));
+  const std::uint64_t capacity = (bytes + 255) / 256 * 256 + 256;
+
+  std::vector<KernelParams> params(ranks);
+  const u64 stride = (bytes + 511) / 256 * 256;
+  const u64 input_offset = draw_offset();
+  char* inputs = symmetric ? machine.allocate("input", bytes, input_offset, stride, input_traits) : nullptr;
+  const u64 scratch_bytes = flags_bytes + row.scratch_messages * capacity;
+  const u64 scratch_stride = scratch_bytes + 256;
+  char* scratch =
+      machine.allocate("scratch", scratch_bytes, 0, scratch_stride, {true, true, done_before, flags_bytes});
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    KernelParams& p = params[rank];
+    p = {};
+    char* input = symmetric ? inputs + rank * stride
+                            : machine.allocate_for(rank, "input", bytes, draw_offset(), input_traits);
+    p.input = input;
+    p.output = in_place ? input : machine.allocate_for(rank, "output", bytes, draw_offset(), private_traits);
+    p.scratch = {scratch, scratch_stride};
+    if (symmetric) p.inputs = {inputs, stride};
+    char* local = machine.allocate_for(rank, "local state", sizeof(LocalState), 0,
+                                       {false, true, 0, sizeof(LocalState)});
+    machine.preset(local, 8, u64{done_before} * ticks_per_call);
+    p.local = reinterpret_cast<LocalState*>(local);
+    p.failure = reinterpret_cast<FailureRecord*>(
+        machine.allocate_for(rank, "failure record", sizeof(FailureRecord), 0, private_traits));
+    p.count_elements = scenario.count;
+    p.capacity_bytes = capacity;
+    p.deadline_ns = 1'000'000'000;
+    p.rank = rank;
+    p.ranks = ranks;
+  }
+
+  std::vector<std::vector<Bytes>> values(calls);
+  std::vector<std::vector<Bytes>> results(calls);
+  std::vector<emulator::Launch> program;
+  for (std::uint32_t call = 0; call < calls; ++call) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      values[call].push_back(make_values(scenario, seed * 16 + call, rank));
+      results[call].emplace_back(bytes);
+    }
+    const std::string number = " of call " + std::to_string(call + 1);
+    program.push_back({"the rewrite of inputs" + number, 1, threads,
+                       [&, call](u32 rank) {
+                         store_tensor(static_cast<char*>(const_cast<void*>(params[rank].input)),
+                                      values[call][rank], scenario.dtype);
+                         if (in_place) return;
+                         Bytes poison(bytes);
+                         for (std::uint64_t at = 0; at < bytes; at += 2)
+                           std::memcpy(poison.data() + at, &untouched, 2);
+                         store_tensor(static_cast<char*>(params[rank].output), poison, scenario.dtype);
+                       },
+                       false});
+    program.push_back({function + number, shapes[call].blocks, shapes[call].threads,
+                       [&](u32 rank) { kernel(params[rank]); }, true});
+    program.push_back({"the reading of outputs" + number, 1, threads,
+                       [&, call](u32 rank) {
+                         load_tensor(static_cast<const char*>(params[rank].output), results[call][rank],
+                                     scenario.dtype);
+                       },
+                       false});
+  }
+
+  ScenarioResult result;
+  emulator::RunOptions options;
+  options.seed = seed;
+  options.mutation = mutation;
+  result.failure = machine.run(program, options);
+  result.sites = machine.sites();
+  result.operations = machine.operations();
+  result.trace_hash = machine.trace_hash();
+  if (result.failure) return result;
+  for (std::uint32_t call = 0; call < calls; ++call) {
+    const Bytes exact = exact_sum(values[call], scenario.dtype);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      std::string wrong;
+      if (rank > 0 && results[call][rank] != results[call][0])
+        wrong = "differs from rank 0's";
+      else if (rank == 0)
+        wrong = check_result(scenario, results[call][0], values[call], exact);
+      if (wrong.empty()) continue;
+      result.failure =
+          Failure{Failure::Kind::wrong_value,
+                  "wrong value: " + function + " call " + std::to_string(call + 1) + " on rank " +
+                      std::to_string(rank) + ": " + wrong + "; seed " + std::to_string(seed)};
+      return result;
+    }
+  }
+  return result;
+}
+
+std::string describe(const Scenario& scenario) {
+  constexpr std::array alignments{"16-byte", "4-byte", "one element", "any element"};
+  constexpr std::array grids{"single", "one block", "many blocks", "mixed", "changing"};
+  return std::string(scenario.row->contender) + " " + std::string(name_of(scenario.dtype)) + " x " +
+         std::to_string(scenario.ranks) + " ranks, " + std::to_string(scenario.count) + " elements, " +
+         (scenario.place == Place::in ? "in" : "out of") + " place, alignment " +
+         alignments[static_cast<std::size_t>(scenario.alignment)] + ", grid " +
+         grids[static_cast<std::size_t>(scenario.grid)] +
+         (scenario.values == Values::special ? ", special values" : "") +
+         (scenario.start == Start::before_wrap ? ", before the wrap" : "");
+}
+
+}  // namespace arb::test
