@@ -1,0 +1,123 @@
+#include "nccl_api/communicators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "nccl_api/entries.h"
+
+namespace arb::nccl {
+namespace {
+
+entry::DataType type_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return entry::DataType::bfloat16;
+    case Dtype::fp16:
+      return entry::DataType::float16;
+    case Dtype::fp32:
+      break;
+  }
+  return entry::DataType::float32;
+}
+
+// NCCL's own text on one line; empty for none.
+std::string one_line(const char* text) {
+  std::string line = text == nullptr ? "" : text;
+  std::ranges::replace(line, '\n', ' ');
+  const std::size_t first = line.find_first_not_of(' ');
+  if (first == std::string::npos) return "";
+  return line.substr(first, line.find_last_not_of(' ') - first + 1);
+}
+
+std::string words_of(const entry::Entries& entries, entry::Result result, entry::Comm* comm) {
+  std::string words = one_line(entries.get_error_string(result));
+  const std::string detail = entries.get_last_error == nullptr ? "" : one_line(entries.get_last_error(comm));
+  if (!detail.empty()) words += fmt::format(" ({})", detail);
+  return words;
+}
+
+}  // namespace
+
+Communicators::Communicators(Library library, std::span<const std::uint32_t> devices)
+    : library_(std::move(library)) {
+  if (devices.empty()) throw Error("NCCL needs at least one device; name the CUDA ordinals of the ranks");
+  const std::vector<int> ordinals(devices.begin(), devices.end());
+  for (std::size_t rank = 0; rank < ordinals.size(); ++rank) {
+    if (std::ranges::count(ordinals, ordinals[rank]) > 1) {
+      throw Error(fmt::format(
+          "NCCL takes one rank a GPU and device {} is named twice; use at most as many ranks as GPUs",
+          ordinals[rank]));
+    }
+  }
+  comms_.resize(ordinals.size(), nullptr);
+  const entry::Entries& entries = library_.entries();
+  const entry::Result result =
+      entries.comm_init_all(comms_.data(), static_cast<int>(ordinals.size()), ordinals.data());
+  if (result != entry::Result::success) {
+    // NCCL frees what it had begun; its handles are not ours to touch.
+    comms_.clear();
+    throw Error(fmt::format("NCCL {} ({}) could not set up {} ranks: {}", library_.name(), library_.path(),
+                            ordinals.size(), words_of(entries, result, nullptr)));
+  }
+}
+
+Communicators::Communicators(Communicators&& other) noexcept
+    : library_(other.library_), comms_(std::exchange(other.comms_, {})), broken_(other.broken_) {}
+
+Communicators::~Communicators() {
+  if (broken_) {
+    abort();
+    return;
+  }
+  for (entry::Comm* const comm : comms_) library_.entries().comm_destroy(comm);
+}
+
+void Communicators::abort() noexcept {
+  for (entry::Comm* const comm : comms_) library_.entries().comm_abort(comm);
+  comms_.clear();
+}
+
+void Communicators::expect(entry::Result result, const char* call, std::size_t rank) {
+  if (result == entry::Result::success) return;
+  broken_ = true;
+  throw Error(fmt::format("{} failed on rank {} of {} with NCCL {}: {}", call, rank, comms_.size(),
+                          library_.name(), words_of(library_.entries(), result, comms_[rank])));
+}
+
+void Communicators::all_reduce(std::span<const void* const> inputs, std::span<void* const> outputs,
+                               std::uint64_t count_elements, Dtype dtype, std::span<void* const> streams) {
+  if (comms_.empty()) throw Error("these NCCL communicators were aborted; make new ones in a fresh process");
+  if (inputs.size() != ranks() || outputs.size() != ranks() || streams.size() != ranks()) {
+    throw Error(fmt::format(
+        "an allreduce of {} ranks got {} inputs, {} outputs and {} streams; give one of each a rank", ranks(),
+        inputs.size(), outputs.size(), streams.size()));
+  }
+  const entry::Entries& entries = library_.entries();
+  expect(entries.group_start(), "ncclGroupStart", 0);
+  entry::Result result = entry::Result::success;
+  std::size_t rank = 0;
+  for (; rank < ranks(); ++rank) {
+    result =
+        entries.all_reduce(inputs[rank], outputs[rank], count_elements, type_of(dtype), entry::Operation::sum,
+                           comms_[rank], static_cast<entry::Stream*>(streams[rank]));
+    if (result != entry::Result::success) break;
+  }
+  // An open group would swallow every later call of this thread, so it is closed also after a failure.
+  const entry::Result ended = entries.group_end();
+  if (result != entry::Result::success) expect(result, "ncclAllReduce", rank);
+  expect(ended, "ncclGroupEnd", 0);
+}
+
+void Communicators::check() {
+  for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    entry::Result found = entry::Result::success;
+    expect(library_.entries().comm_get_async_error(comms_[rank], &found), "ncclCommGetAsyncError", rank);
+    if (found != entry::Result::in_progress) expect(found, "work that NCCL had accepted", rank);
+  }
+}
+
+}  // namespace arb::nccl

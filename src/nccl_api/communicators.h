@@ -1,0 +1,61 @@
+// All ranks of one allreduce in this process, one host thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "nccl_api/library.h"
+#include "types.h"
+
+namespace arb::nccl {
+
+namespace entry {
+struct Comm;
+enum class Result : unsigned;
+}  // namespace entry
+
+// One communicator a device, rank r on devices[r]. NCCL works through the runtime API, so on each device's
+// primary context: streams and buffers must belong to that one. Every call may leave another device's primary
+// context current on this thread; make yours current again before driver calls. Not for use from two threads
+// at once. Any DebugLog must outlive it.
+class Communicators {
+ public:
+  // Sets all ranks up, which takes seconds; `devices` are CUDA ordinals, each at most once. Throws
+  // nccl::Error.
+  Communicators(Library library, std::span<const std::uint32_t> devices);
+  // Never throws and hides no hang: a communicator whose call failed is aborted, any other destroyed, which
+  // waits for the work given to it.
+  ~Communicators();
+  Communicators(Communicators&& other) noexcept;
+  Communicators& operator=(Communicators&&) = delete;
+  Communicators(const Communicators&) = delete;
+  Communicators& operator=(const Communicators&) = delete;
+
+  [[nodiscard]] std::size_t ranks() const { return comms_.size(); }
+  [[nodiscard]] const Library& library() const { return library_; }
+
+  // Enqueues one sum over all ranks in one group: rank r reads inputs[r], writes outputs[r] (the same
+  // pointer: in place) and runs on streams[r], a CUstream. Returns when everything is enqueued, or captured
+  // where the streams capture. All spans have one entry a rank. Throws nccl::Error; the communicators are
+  // then of no further use.
+  void all_reduce(std::span<const void* const> inputs, std::span<void* const> outputs,
+                  std::uint64_t count_elements, Dtype dtype, std::span<void* const> streams);
+
+  // Throws nccl::Error where work given earlier has failed since (a lost link, a fault in a kernel).
+  void check();
+
+  // Ends work that hangs on every rank, and the communicators with it: the only call allowed afterwards is
+  // the destructor.
+  void abort() noexcept;
+
+ private:
+  // Throws unless the call succeeded; the communicators then count as broken.
+  void expect(entry::Result result, const char* call, std::size_t rank);
+
+  Library library_;
+  std::vector<entry::Comm*> comms_;
+  bool broken_ = false;
+};
+
+}  // namespace arb::nccl
