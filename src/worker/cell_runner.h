@@ -30,8 +30,8 @@ class CellRunner {
   CellRunner(Ranks& ranks, const Code& code, Nccl* nccl, std::uint64_t l2_bytes)
       : ranks_(&ranks), code_(&code), nccl_(nccl), l2_bytes_(l2_bytes) {}
 
-  // Throws DeviceHang, and nothing else for what a cell can ask: a cell that cannot run has Outcome::failure,
-  // one whose data is wrong or whose wait passed its deadline has Outcome::wrong and no samples.
+  // Never throws for what a cell can ask: one that cannot run has Outcome::failure; one whose data is wrong,
+  // or whose wait passed its deadline, has Outcome::wrong and no samples.
   Outcome run(const Cell& cell);
 
   // What the two stamps of an isolated call cost when nothing is between them, in microseconds; measured

@@ -69,8 +69,9 @@ class Ranks {
   void hold(Rank& rank, const cuda::Stream& stream);
   // Lets everything held start, on all devices together.
   void open_gate();
-  // Waits until all ranks' streams are empty. Throws DeviceDeadline when a wait on a device failed,
-  // DeviceHang when a device has not come back well past the deadline.
+  // Waits until all ranks' streams are empty. Throws DeviceDeadline when a wait on a device failed. Where a
+  // device has not come back well past the deadline, it says so on stderr and ends the process: destructors
+  // would hang.
   void wait(const char* doing);
   // The same for one further stream.
   void wait(const cuda::Stream& stream, const char* doing);

@@ -1,0 +1,320 @@
+// Every contender of every bundle on real GPUs: odd counts, any alignment, all dtypes, in place and out of
+// place, back-to-back calls in one graph whose inputs change, on as many ranks as there are GPUs and on
+// virtual ones.
+#include <arb/abi.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include "catalog.h"
+#include "cuda_api/device.h"
+#include "cuda_api/error.h"
+#include "reference.h"
+#include "worker/code.h"
+#include "worker/ranks.h"
+
+namespace arb {
+namespace {
+
+using worker::Code;
+using worker::Ranks;
+using worker::Recorder;
+
+constexpr std::uint64_t deadline_ms = 5000;
+constexpr std::uint32_t calls_per_graph = 5;
+constexpr std::uint64_t guard_bytes = 64;
+constexpr unsigned char guard_value = 0xA5;
+
+std::filesystem::path bundles_folder() {
+  const char* const chosen = std::getenv("ARB_BUNDLES");
+  return chosen != nullptr ? chosen : ARB_BUNDLES_DIR;
+}
+
+// GPUs and code, opened once.
+struct Box {
+  std::vector<cuda::DeviceProperties> devices;
+  std::vector<cuda::Context> contexts;
+  std::unique_ptr<Code> code;
+  std::string why_not;  // empty when kernels can run
+
+  Box() {
+    try {
+      devices = cuda::all_devices();
+    } catch (const cuda::CudaError& error) {
+      why_not = error.what();
+      return;
+    }
+    if (devices.empty()) {
+      why_not = "the driver shows no GPU";
+      return;
+    }
+    std::vector<std::string> folders;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(bundles_folder(), ignored)) {
+      if (entry.is_directory() && entry.path().filename().string().front() != '.')
+        folders.push_back(entry.path().string());
+    }
+    std::ranges::sort(folders);
+    for (const auto& device : devices) contexts.emplace_back(device.ordinal);
+    code = std::make_unique<Code>(folders, devices.front().architecture, contexts);
+    try {
+      (void)code->support();
+    } catch (const std::exception& error) {
+      why_not = error.what();
+    }
+  }
+
+  // The contexts of the first `count` devices.
+  [[nodiscard]] std::vector<cuda::Context> some(std::size_t count) const {
+    std::vector<cuda::Context> chosen;
+    for (std::size_t i = 0; i < count; ++i) chosen.emplace_back(devices[i].ordinal);
+    return chosen;
+  }
+};
+
+class Kernels : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { box_ = std::make_unique<Box>(); }
+  static void TearDownTestSuite() { box_.reset(); }
+  void SetUp() override {
+    if (!box_->why_not.empty()) GTEST_SKIP() << "no kernel can run here: " << box_->why_not;
+  }
+
+  static inline std::unique_ptr<Box> box_;  // one a test program: contexts take a second to open
+};
+
+struct Case {
+  const CatalogRow* row;
+  std::string bundle;
+  Dtype dtype;
+  std::uint64_t count;
+  Place place;
+  std::uint64_t offset_elements;  // from a 16-byte boundary; out of place the output has another one
+  std::uint32_t blocks;
+  std::uint32_t threads;
+};
+
+// Runs the case's calls in one graph a rank and compares every result with the reference, bit by bit over
+// ranks.
+void expect_right(Ranks& ranks, const Code& code, const Case& test, std::uint64_t seed) {
+  const std::uint32_t n = ranks.count();
+  const std::uint64_t bytes = test.count * size_of_bytes(test.dtype);
+  const std::uint64_t pitch = (bytes + 15) / 16 * 16 + 2 * guard_bytes + 32;
+  const std::uint64_t input_offset = guard_bytes + test.offset_elements * size_of_bytes(test.dtype);
+  const std::uint64_t output_offset =
+      guard_bytes + (test.offset_elements * 3 % 8) * size_of_bytes(test.dtype);
+  const bool in_place = test.place == Place::in;
+  // The kernel's own buffers, reused by every call, and one archive of inputs and outputs a call.
+  const cuda::SymmetricBuffer tensors = ranks.make_symmetric(2 * pitch);
+  const cuda::SymmetricBuffer archive = ranks.make_symmetric(2 * calls_per_graph * pitch);
+  worker::Workspace workspace = ranks.make_workspace(test.row->scratch_messages, bytes);
+  std::vector<std::vector<std::vector<std::byte>>> inputs(calls_per_graph);
+  for (worker::Rank& rank : ranks.all()) {
+    rank.stream.set_bytes(tensors.data(rank.number), guard_value, tensors.size_bytes());
+    ranks.wait("guards");
+    for (std::uint32_t call = 0; call < calls_per_graph; ++call) {
+      inputs[call].push_back(make_input(test.dtype, test.count, seed * 100 + call, rank.number));
+      if (bytes != 0) {
+        cuda::copy_to_device(*rank.context, archive.data(rank.number) + call * pitch, inputs[call].back());
+      }
+    }
+  }
+  const cuda::Kernel kernel = code.kernel(test.bundle, function_name(*test.row, test.dtype, n));
+  // Copies between the calls change the input and keep the output, so they need one stream each: no graph of
+  // ours has copy nodes, hence plain stream order here, all of it behind the gate.
+  for (worker::Rank& rank : ranks.all()) {
+    std::byte* const input = tensors.data(rank.number) + input_offset;
+    std::byte* const output = in_place ? input : tensors.data(rank.number) + pitch + output_offset;
+    ranks.hold(rank, rank.stream);
+    for (std::uint32_t call = 0; call < calls_per_graph; ++call) {
+      rank.stream.copy(input, archive.data(rank.number) + call * pitch, bytes);
+      if (!in_place) rank.stream.set_bytes(output, 0xFF, bytes);
+      KernelParams params = workspace.params(rank, n, ranks.deadline_ns());
+      params.input = input;
+      params.output = output;
+      if (test.row->style == Style::symmetric) {
+        params.inputs = {reinterpret_cast<char*>(tensors.data(0) + input_offset), tensors.stride_bytes()};
+      }
+      params.count_elements = test.count;
+      rank.stream.launch(kernel, {test.blocks + call % 2, test.threads}, params);
+      rank.stream.copy(archive.data(rank.number) + (calls_per_graph + call) * pitch, output, bytes);
+    }
+  }
+  ranks.open_gate();
+  ranks.wait("a test");
+  for (std::uint32_t call = 0; call < calls_per_graph && bytes != 0; ++call) {
+    std::vector<std::byte> first;
+    for (worker::Rank& rank : ranks.all()) {
+      std::vector<std::byte> output(bytes);
+      cuda::copy_to_host(*rank.context, output, archive.data(rank.number) + (calls_per_graph + call) * pitch);
+      const CheckResult check = check_sum(output, inputs[call], test.dtype, test.row->roundings(n));
+      ASSERT_TRUE(check.correct) << "call " << call << ", rank " << rank.number << ": " << check.sentence;
+      if (rank.number == 0) first = output;
+      ASSERT_EQ(output, first) << "call " << call << ": ranks 0 and " << rank.number
+                               << " have different bits";
+    }
+  }
+  for (worker::Rank& rank : ranks.all()) {
+    std::vector<std::byte> all(2 * pitch);
+    cuda::copy_to_host(*rank.context, all, tensors.data(rank.number));
+    const auto is_guard = [&](std::uint64_t begin, std::uint64_t end) {
+      return std::all_of(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                         all.begin() + static_cast<std::ptrdiff_t>(end),
+                         [](std::byte b) { return b == std::byte{guard_value}; });
+    };
+    ASSERT_TRUE(is_guard(0, input_offset) && is_guard(input_offset + bytes, pitch)) << "around the input";
+    if (!in_place) {
+      ASSERT_TRUE(is_guard(pitch, pitch + output_offset) &&
+                  is_guard(pitch + output_offset + bytes, 2 * pitch))
+          << "around the output";
+    }
+  }
+}
+
+// All contenders x bundles x dtypes x places over drawn counts, offsets and shapes.
+void expect_all_right(const std::vector<cuda::Context>& contexts, std::uint32_t n, const Code& code,
+                      int draws) {
+  Ranks ranks(contexts, n, code.support(), deadline_ms);
+  std::mt19937_64 random(n);
+  const auto draw = [&](std::uint64_t below) { return random() % below; };
+  constexpr std::uint64_t counts[] = {0,   1,   2,    3,    7,    8,    9,     15,    64,
+                                      127, 360, 1000, 2880, 4096, 8191, 65536, 100003};
+  std::uint64_t seed = 1;
+  for (const BundleInfo& bundle : code.bundles()) {
+    if (bundle.name == "support") continue;
+    ASSERT_EQ(bundle.problem, "");
+    for (const CatalogRow& row : catalog()) {
+      if (row.source != Source::kernel) continue;
+      for (const Dtype dtype : all_dtypes) {
+        for (const Place place : {Place::out, Place::in}) {
+          if (place == Place::in && !row.in_place) continue;
+          for (int i = 0; i < draws; ++i) {
+            const Case test{&row,
+                            bundle.name,
+                            dtype,
+                            counts[draw(std::size(counts))],
+                            place,
+                            draw(3) == 0 ? 0 : draw(8),
+                            static_cast<std::uint32_t>(1 + draw(12)),
+                            static_cast<std::uint32_t>(32 * (1 + draw(16)))};
+            SCOPED_TRACE(fmt::format("{} {} {} n={} count={} {} offset={} {}x{} seed={}", row.contender,
+                                     bundle.name, name_of(dtype), n, test.count, name_of(place),
+                                     test.offset_elements, test.blocks, test.threads, seed));
+            expect_right(ranks, code, test, seed++);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Kernels, OnEveryGpuOfThisBox) {
+  if (box_->devices.size() < 2) GTEST_SKIP() << "one GPU only: see OnVirtualRanks";
+  const auto n = std::min<std::size_t>(box_->devices.size(), max_ranks);
+  for (std::size_t gpus = 2; gpus <= n; ++gpus) {
+    expect_all_right(box_->some(gpus), static_cast<std::uint32_t>(gpus), *box_->code, 8);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(Kernels, OnVirtualRanks) {
+  for (std::size_t gpus = 1; gpus <= std::min<std::size_t>(box_->devices.size(), 2); ++gpus) {
+    for (const std::uint32_t n : {2, 3, 4, 5, 8}) {
+      if (n <= gpus) continue;
+      SCOPED_TRACE(fmt::format("{} ranks on {} GPUs", n, gpus));
+      expect_all_right(box_->some(gpus), n, *box_->code, 1);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The pattern that the device makes is the one that the host knows, and the check kernel tells right from
+// wrong.
+TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
+  Ranks ranks(box_->some(1), 1, box_->code->support(), deadline_ms);
+  worker::Rank& rank = ranks[0];
+  constexpr std::uint64_t count = 10001;
+  for (const Dtype dtype : all_dtypes) {
+    const std::uint64_t bytes = count * size_of_bytes(dtype);
+    const cuda::DeviceBuffer tensor(*rank.context, bytes);
+    const cuda::DeviceBuffer record(*rank.context, sizeof(CheckRecord));
+    const auto check = [&] {
+      rank.stream.set_bytes(record.data(), 0, sizeof(CheckRecord));
+      const CheckParams params{tensor.data(),
+                               reinterpret_cast<CheckRecord*>(record.data()),
+                               count,
+                               7,
+                               1e-9,
+                               1,
+                               static_cast<DtypeCode>(dtype),
+                               1,
+                               0};
+      rank.stream.launch(ranks.support().check, {4, 128}, params);
+      ranks.wait("checking");
+      CheckRecord found{};
+      cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(&found, 1)), record.data());
+      return found;
+    };
+    rank.stream.launch(ranks.support().fill, {4, 128},
+                       FillParams{tensor.data(), count, 7, 0, static_cast<DtypeCode>(dtype)});
+    ranks.wait("filling");
+    std::vector<std::byte> bytes_made(bytes);
+    cuda::copy_to_host(*rank.context, bytes_made, tensor.data());
+    EXPECT_EQ(bytes_made, make_input(dtype, count, 7, 0));
+    CheckRecord found = check();
+    EXPECT_EQ(found.wrong_elements, 0u);
+    EXPECT_EQ(fmt::format("{:016x}", found.hash), hash_hex(bytes_made));
+    rank.stream.set_bytes(tensor.data() + 5000 * size_of_bytes(dtype), 0xFF, size_of_bytes(dtype));
+    found = check();
+    EXPECT_EQ(found.wrong_elements, 1u);
+    EXPECT_EQ(count - found.elements_from_first_wrong, 5000u);
+  }
+}
+
+// A rank that never comes: the wait ends at its deadline and says who waited for whom.
+TEST_F(Kernels, AMissingRankEndsTheWaitWithASentence) {
+  constexpr std::uint64_t short_deadline_ms = 50;
+  for (const CatalogRow& row : catalog()) {
+    if (row.source != Source::kernel) continue;
+    Ranks ranks(box_->some(1), 2, box_->code->support(), short_deadline_ms);
+    const cuda::SymmetricBuffer tensors = ranks.make_symmetric(8192);
+    worker::Workspace workspace = ranks.make_workspace(row.scratch_messages, 4096);
+    KernelParams params = workspace.params(ranks[0], 2, ranks.deadline_ns());
+    params.input = tensors.data(0);
+    params.output = tensors.data(0) + 4096;
+    if (row.style == Style::symmetric)
+      params.inputs = {reinterpret_cast<char*>(tensors.data(0)), tensors.stride_bytes()};
+    params.count_elements = 1024;
+    for (const BundleInfo& bundle : box_->code->bundles()) {
+      if (bundle.name == "support") continue;
+      ranks[0].stream.launch(box_->code->kernel(bundle.name, function_name(row, Dtype::fp32, 2)), {1, 64},
+                             params);
+      break;
+    }
+    try {
+      ranks.wait("a lone rank");
+      FAIL() << row.contender << " did not wait for its peer";
+    } catch (const worker::DeviceDeadline& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 0 waited for rank 1 in phase publish"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace arb
+
+int main(int argc, char** argv) {
+  // Before the driver reads them: ranks that share a GPU need streams that do not wait for one another.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
