@@ -1,0 +1,180 @@
+#include "gate.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <thread>
+
+namespace arb::test {
+namespace {
+
+using emulator::Change;
+using emulator::SiteKind;
+
+constexpr std::uint64_t cover_seed = 1;          // which pairwise cover
+constexpr std::uint64_t first_gate_seed = 1;     // of run seeds
+constexpr std::uint64_t first_planted_seed = 1;  // the same seeds: only the bug differs
+
+std::span<const Change> changes_of(SiteKind kind) {
+  static constexpr std::array ordering{Change::drop, Change::relax, Change::narrow_device,
+                                       Change::narrow_block};
+  static constexpr std::array drop{Change::drop};
+  static constexpr std::array zero{Change::zero};
+  switch (kind) {
+    case SiteKind::release:
+    case SiteKind::acquire:
+      return ordering;
+    case SiteKind::slot:
+      return zero;
+    case SiteKind::barrier:
+    case SiteKind::generation:
+      break;
+  }
+  return drop;
+}
+
+std::string_view name_of(SiteKind kind) {
+  switch (kind) {
+    case SiteKind::release:
+      return "release";
+    case SiteKind::acquire:
+      return "acquire";
+    case SiteKind::barrier:
+      return "barrier";
+    case SiteKind::slot:
+      return "slot";
+    case SiteKind::generation:
+      break;
+  }
+  return "generation step";
+}
+
+}  // namespace
+
+std::uint32_t gate_seeds() {
+  constexpr std::uint32_t usual = 20;
+  const char* text = std::getenv("ARB_GATE_SEEDS");
+  if (text == nullptr) return usual;
+  std::uint32_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value == 0)
+    throw std::runtime_error("ARB_GATE_SEEDS is a number from 1, not \"" + std::string(text) + "\"");
+  return value;
+}
+
+void in_parallel(std::size_t count,
+                 const std::function<void(emulator::ProofMachine& machine, std::size_t index)>& work) {
+  constexpr unsigned most_threads = 2;
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr problem;
+  const auto worker = [&] {
+    try {
+      emulator::ProofMachine machine(2, 1);
+      for (std::size_t index = next++; index < count; index = next++) work(machine, index);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      problem = std::current_exception();
+      next = count;
+    }
+  };
+  std::vector<std::thread> threads;
+  const unsigned extra = std::min(most_threads, std::max(1U, std::thread::hardware_concurrency())) - 1;
+  for (unsigned i = 0; i < extra; ++i) threads.emplace_back(worker);
+  worker();
+  for (std::thread& thread : threads) thread.join();
+  if (problem) std::rethrow_exception(problem);
+}
+
+GateResult run_gate(const CatalogRow& row, std::uint32_t covers) {
+  constexpr std::size_t most_failures = 3;
+  const std::vector<Scenario> cover = pairwise_cover(row, cover_seed);
+  GateResult result;
+  std::mutex mutex;
+  in_parallel(cover.size(), [&](emulator::ProofMachine& machine, std::size_t index) {
+    for (std::uint32_t round = 0; round < covers; ++round) {
+      const std::uint64_t seed = first_gate_seed + index + std::uint64_t{round} * cover.size();
+      const ScenarioResult run = run_scenario(machine, cover[index], seed);
+      const std::lock_guard lock(mutex);
+      ++result.runs;
+      result.operations += run.operations;
+      if (run.failure && result.failures.size() < most_failures)
+        result.failures.push_back(describe(cover[index]) + "\n  " + run.failure->text);
+    }
+  });
+  return result;
+}
+
+std::string name_of(const PlantedBug& bug) {
+  return bug.mutation.site.label + " (" + std::string(name_of(bug.mutation.site.kind)) +
+         "): " + std::string(name_of(bug.mutation.change));
+}
+
+std::vector<PlantedBug> planted_bugs() {
+  std::vector<PlantedBug> bugs;
+  emulator::ProofMachine machine(2, 1);
+  for (const CatalogRow& row : catalog()) {
+    if (row.source != Source::kernel) continue;
+    std::vector<emulator::SiteId> sites;
+    for (const Scenario& scenario : pairwise_cover(row, cover_seed))
+      for (const emulator::SiteId& site : run_scenario(machine, scenario, first_gate_seed).sites)
+        if (std::find(sites.begin(), sites.end(), site) == sites.end()) sites.push_back(site);
+    for (const emulator::SiteId& site : sites)
+      for (const Change change : changes_of(site.kind)) {
+        const auto same = std::find_if(bugs.begin(), bugs.end(), [&](const PlantedBug& bug) {
+          return bug.kernel == row.kernel && bug.mutation.site == site && bug.mutation.change == change;
+        });
+        if (same != bugs.end())
+          same->contenders.push_back(&row);
+        else
+          bugs.push_back({std::string(row.kernel), {site, change}, {&row}});
+      }
+  }
+  return bugs;
+}
+
+PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, std::uint64_t least,
+                      std::uint64_t most) {
+  std::vector<std::vector<Scenario>> covers;
+  covers.reserve(bug.contenders.size());
+  for (const CatalogRow* row : bug.contenders) covers.push_back(pairwise_cover(*row, cover_seed));
+  PlantedResult result;
+  while (result.seeds_tried < least || (result.seeds_caught == 0 && result.seeds_tried < most)) {
+    const std::uint64_t trial = result.seeds_tried++;
+    const std::vector<Scenario>& cover = covers[trial % covers.size()];
+    const std::uint64_t turn = trial / covers.size();
+    const ScenarioResult run =
+        run_scenario(machine, cover[turn % cover.size()], first_planted_seed + turn, bug.mutation);
+    if (!run.failure) continue;
+    if (result.seeds_caught++ == 0) result.example = run.failure->text;
+    ++result.how[std::string(emulator::name_of(run.failure->kind))];
+  }
+  return result;
+}
+
+std::map<std::pair<std::string, std::string>, std::string> argued_bugs() {
+  std::ifstream file(ARB_ARGUED_CSV);
+  std::string line;
+  std::getline(file, line);
+  if (line != "kernel,planted_bug,argument")
+    throw std::runtime_error(std::string(ARB_ARGUED_CSV) + " is missing or has other columns");
+  std::map<std::pair<std::string, std::string>, std::string> result;
+  while (std::getline(file, line)) {
+    const std::size_t first = line.find(',');
+    const std::size_t second = line.find(',', first + 1);
+    if (first == std::string::npos || second == std::string::npos || line.size() - second < 20)
+      throw std::runtime_error("argued.csv: a line is not kernel,planted_bug,argument: " + line);
+    result[{line.substr(0, first), line.substr(first + 1, second - first - 1)}] = line.substr(second + 1);
+  }
+  return result;
+}
+
+}  // namespace arb::test
