@@ -66,7 +66,7 @@ Communicators::Communicators(Library library, std::span<const std::uint32_t> dev
 }
 
 Communicators::Communicators(Communicators&& other) noexcept
-    : library_(other.library_), comms_(std::exchange(other.comms_, {})), broken_(other.broken_) {}
+    : library_(std::move(other.library_)), comms_(std::exchange(other.comms_, {})), broken_(other.broken_) {}
 
 Communicators::~Communicators() {
   if (broken_) {

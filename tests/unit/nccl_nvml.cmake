@@ -1,5 +1,7 @@
 # Tests of src/nccl_api and src/nvml_api, against libraries of our own that they open by path.
-# include()d by tests/unit/CMakeLists.txt; needs GTest and gtest_discover_tests.
+# include()d by tests/unit/CMakeLists.txt.
+include(GoogleTest)
+
 function(arb_fake_library target source folder name)
   add_library(${target} MODULE ${CMAKE_CURRENT_LIST_DIR}/${source})
   target_link_libraries(${target} PRIVATE arb_flags)
