@@ -52,7 +52,7 @@ ARB_DEVICE u32 exchange_relaxed_device(u32* address, u32 value) {
   return old;
 }
 
-// Into pinned host memory, for the host to read while the device still runs.
+// Into a peer's memory or pinned host memory, to be seen soon; it orders nothing.
 ARB_DEVICE void store_relaxed_system(u32* address, u32 value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }

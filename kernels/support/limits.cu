@@ -1,7 +1,7 @@
 // What the machine itself can do: a flag between two ranks, and bytes by SM stores or loads.
 #include "support.cuh"
 
-// One thread.
+// One thread. The flag carries no data, so its stores need no order.
 ARB_SUPPORT_KERNEL(support_ping_pong, PingPongParams) {
   using namespace machine;
   const WaitContext context{params.local, params.failure, params.deadline_ns, params.rank};
@@ -9,9 +9,9 @@ ARB_SUPPORT_KERNEL(support_ping_pong, PingPongParams) {
   const u64 start_ns = now_ns();
   for (u32 round = 1; round <= params.rounds; ++round) {
     const u32 value = params.first_value + round;
-    if (params.starts != 0) store_release_system(params.peer_flag, value, Site("ping"));
+    if (params.starts != 0) store_relaxed_system(params.peer_flag, value);
     wait_reached_acquire_system(params.own_flag, value, context, reason, Site("pong"));
-    if (params.starts == 0) store_release_system(params.peer_flag, value, Site("pong"));
+    if (params.starts == 0) store_relaxed_system(params.peer_flag, value);
   }
   if (params.starts != 0) *params.elapsed_ns = now_ns() - start_ns;
 }

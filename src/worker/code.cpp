@@ -57,6 +57,7 @@ void Code::load(const Bundle& bundle, std::string_view architecture,
                     "-DARB_ARCHITECTURES and build it again",
                     bundle.name, architecture, bundle.architectures()));
   }
+  contexts.front().make_current();  // the driver reads a kernel's parameters in a context
   std::map<std::string, cuda::Kernel> loaded;
   for (const BundleCubin& cubin : bundle.cubins) {
     if (cubin.architecture != architecture) continue;

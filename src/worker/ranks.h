@@ -48,7 +48,8 @@ struct Workspace {
 
 class Ranks {
  public:
-  // Rank r lives on contexts[r % contexts.size()]. `deadline_ms` bounds every wait on a device.
+  // Rank r lives on contexts[r % contexts.size()], which must outlive this. `deadline_ms` bounds every wait
+  // on a device.
   Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
         std::uint64_t deadline_ms);
 

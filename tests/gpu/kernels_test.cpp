@@ -59,14 +59,16 @@ struct Box {
       if (entry.is_directory() && entry.path().filename().string().front() != '.')
         folders.push_back(entry.path().string());
     }
+    if (folders.empty()) {
+      why_not = "there are no bundles in " + bundles_folder().string();
+      return;
+    }
     std::ranges::sort(folders);
     for (const auto& device : devices) contexts.emplace_back(device.ordinal);
     code = std::make_unique<Code>(folders, devices.front().architecture, contexts);
-    try {
-      (void)code->support();
-    } catch (const std::exception& error) {
-      why_not = error.what();
-    }
+    // With GPUs and bundles, code that does not load is a failure and no reason to skip.
+    for (const BundleInfo& bundle : code->bundles()) EXPECT_EQ(bundle.problem, "");
+    EXPECT_NO_THROW((void)code->support());
   }
 
   // The contexts of the first `count` devices.
@@ -237,7 +239,8 @@ TEST_F(Kernels, OnVirtualRanks) {
 // The pattern that the device makes is the one that the host knows, and the check kernel tells right from
 // wrong.
 TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
-  Ranks ranks(box_->some(1), 1, box_->code->support(), deadline_ms);
+  const std::vector<cuda::Context> contexts = box_->some(1);
+  Ranks ranks(contexts, 1, box_->code->support(), deadline_ms);
   worker::Rank& rank = ranks[0];
   constexpr std::uint64_t count = 10001;
   for (const Dtype dtype : all_dtypes) {
@@ -280,9 +283,10 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
 // A rank that never comes: the wait ends at its deadline and says who waited for whom.
 TEST_F(Kernels, AMissingRankEndsTheWaitWithASentence) {
   constexpr std::uint64_t short_deadline_ms = 50;
+  const std::vector<cuda::Context> contexts = box_->some(1);
   for (const CatalogRow& row : catalog()) {
     if (row.source != Source::kernel) continue;
-    Ranks ranks(box_->some(1), 2, box_->code->support(), short_deadline_ms);
+    Ranks ranks(contexts, 2, box_->code->support(), short_deadline_ms);
     const cuda::SymmetricBuffer tensors = ranks.make_symmetric(8192);
     worker::Workspace workspace = ranks.make_workspace(row.scratch_messages, 4096);
     KernelParams params = workspace.params(ranks[0], 2, ranks.deadline_ns());
