@@ -19,10 +19,11 @@ namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{64} << 20;
 constexpr std::size_t stack_bytes = std::size_t{128} << 10;
-constexpr std::uint64_t most_operations = 20'000'000;  // of a run; beyond that it counts as endless
-constexpr u32 gap_bytes = 256;                         // between buffers: a stray access hits none
-constexpr u32 nobody = 0xffff;                         // slot of what was there before the run
-constexpr u32 half_bytes = 2;                          // unit of overlap: the smallest access
+constexpr std::uint64_t most_operations = 5'000'000;  // of a run; beyond that it counts as endless
+constexpr u32 most_calls_after_failure = 1'000'000;   // then loops are taken for endless and left
+constexpr u32 gap_bytes = 256;                        // between buffers: a stray access hits none
+constexpr u32 nobody = 0xffff;                        // slot of what was there before the run
+constexpr u32 half_bytes = 2;                         // unit of overlap: the smallest access
 
 // The reserved addresses. Not readable: a kernel that bypasses the machine calls crashes at once.
 class Arena {
@@ -42,6 +43,9 @@ class Arena {
  private:
   char* base_;
 };
+
+// Leaves a kernel that goes on for ever after the run has failed; never leaves its fibre.
+struct Abandoned {};
 
 constexpr bool is_strong(Order order) {
   return order != Order::weak;
@@ -231,6 +235,7 @@ class ProofMachine::Implementation final : public Engine {
   u32 staleness_ = 0;
   Worker* current_ = nullptr;
   std::optional<Failure> failure_;
+  u32 calls_after_failure_ = 0;
 };
 
 // ---------------------------------------------------------------- shape and buffers
@@ -295,8 +300,9 @@ ProofMachine::Implementation::Location* ProofMachine::Implementation::make_locat
   const u32 all = (1u << bytes / half_bytes) - 1;
   const u64 word = home.traits.initial;
   const Party host{nobody, 0, 0, 0, all, true, Scope::system};
-  location.writes.push_back(
-      {host, word | word << 32, -1, host, address - home.begin >= home.traits.initial_bytes});
+  const u64 offset = address < home.begin ? 0 : address - home.begin;
+  const bool unwritten = offset >= home.traits.initial_bytes;
+  location.writes.push_back({host, word | word << 32, -1, host, unwritten});
   for (u64 at = address; at < address + bytes; at += sizeof(u32)) {
     const u64 granule = (at - reinterpret_cast<u64>(arena_.base())) / sizeof(u32);
     index_[granule] = static_cast<u32>(location_count_);
@@ -397,7 +403,10 @@ std::optional<Change> ProofMachine::Implementation::pass_site(const char* label,
 
 // Before every machine call. False: the run has failed, and the call does nothing.
 bool ProofMachine::Implementation::switch_point() {
-  if (failure_) return false;
+  if (failure_) {
+    if (++calls_after_failure_ > most_calls_after_failure) throw Abandoned{};
+    return false;
+  }
   if (++operations > most_operations) {
     fail(Failure::Kind::endless, "more than " + std::to_string(most_operations) + " machine calls");
     return false;
@@ -473,6 +482,8 @@ void ProofMachine::Implementation::work(Worker& worker) {
     if (index < launch.blocks * launch.threads) {
       try {
         launch.body(worker.thread.rank);
+      } catch (const Abandoned&) {
+        break;
       } catch (const std::exception& error) {
         fail(Failure::Kind::misuse, "an exception left " + launch.name + ": " + error.what());
       } catch (...) {
@@ -512,6 +523,7 @@ std::optional<Failure> ProofMachine::Implementation::run(const std::vector<Launc
   options_ = options;
   random_ = Random(options.seed);
   failure_.reset();
+  calls_after_failure_ = 0;
   sites.clear();
   operations = 0;
   trace = 0;
