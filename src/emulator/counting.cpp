@@ -1,0 +1,237 @@
+#include "counting.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "fibre.h"
+
+namespace arb::emulator {
+namespace {
+
+constexpr std::size_t stack_bytes = std::size_t{128} << 10;
+
+// Leaves a kernel after the run has failed; never leaves its fibre.
+struct Abandoned {};
+
+bool reached(u32 seen, u32 expected) {
+  return static_cast<int>(seen - expected) >= 0;
+}
+
+}  // namespace
+
+void TrafficCounter::operation(const Operation& operation) {
+  if (operation.owner == operation.rank) return;
+  Traffic& traffic = traffic_[operation.rank];
+  ++traffic.messages;
+  if (operation.kind != Operation::Kind::flag) traffic.wire_bytes += operation.bytes;
+}
+
+void TrafficCounter::clear() {
+  std::fill(traffic_.begin(), traffic_.end(), Traffic{});
+}
+
+class CountingMachine::Implementation final : public Engine {
+ public:
+  explicit Implementation(u32 ranks) : ranks_(ranks) {}
+
+  std::optional<std::string> run(u32 blocks, u32 calls, const std::function<void(u32)>& body,
+                                 const std::function<void(u32, u32)>& between);
+
+  u64 load(const void* address, u32 bytes, Access, const char*) override {
+    find(address, bytes, Operation::Kind::load);
+    u64 value = 0;
+    std::memcpy(&value, address, bytes);
+    return value;
+  }
+  void store(void* address, u32 bytes, u64 value, Access access, const char*) override {
+    find(address, bytes, access.order == Order::release ? Operation::Kind::flag : Operation::Kind::store);
+    std::memcpy(address, &value, bytes);
+  }
+  u64 update(void* address, u32 bytes, Update update, u64 operand, Access, const char*) override {
+    find(address, bytes, Operation::Kind::store);
+    u64 old = 0;
+    std::memcpy(&old, address, bytes);
+    const u64 value = update == Update::add ? old + operand : operand;
+    std::memcpy(address, &value, bytes);
+    return old;
+  }
+  void wait_reached(const u32* flag, u32 expected, Access, Phase phase, u32 peer, const char* site) override;
+  void block_barrier(const char*) override {}  // a block is one thread
+  u32 choose_slot(u32 slot, const char*) override { return slot; }
+  const void* whole_source(const void* address, u64 bytes) override {
+    find(address, bytes, Operation::Kind::load);
+    return address;
+  }
+  void* whole_target(void* address, u64 bytes) override {
+    find(address, bytes, Operation::Kind::store);
+    return address;
+  }
+  bool ranges_are_whole() const override { return true; }
+
+  struct Buffer {
+    const std::byte* begin;
+    u64 bytes;
+    u32 rank;
+    std::string area;
+  };
+  std::vector<Buffer> buffers;  // by address
+  Observer* observer = nullptr;
+
+ private:
+  struct Worker {
+    Worker() : fibre(stack_bytes) {}
+    Fibre fibre;
+    Thread thread{};
+    const u32* waits_at = nullptr;  // null: can run
+    u32 expected = 0;
+    Phase phase = Phase::none;
+    u32 peer = 0;
+    const char* site = nullptr;
+  };
+
+  void find(const void* address, u64 bytes, Operation::Kind kind);
+  void work(const std::function<void(u32)>& body);
+  void fail(std::string sentence) {
+    if (!failure_) failure_ = std::move(sentence);
+  }
+  void fail_waiting(u32 count);
+
+  u32 ranks_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  Worker* current_ = nullptr;
+  std::optional<std::string> failure_;
+};
+
+// Checks that the bytes lie in one buffer, and reports the operation.
+void CountingMachine::Implementation::find(const void* address, u64 bytes, Operation::Kind kind) {
+  if (failure_) throw Abandoned{};
+  const auto* begin = static_cast<const std::byte*>(address);
+  const auto after =
+      std::upper_bound(buffers.begin(), buffers.end(), begin,
+                       [](const std::byte* at, const Buffer& buffer) { return at < buffer.begin; });
+  const Buffer* buffer = after == buffers.begin() ? nullptr : &*(after - 1);
+  if (buffer == nullptr || begin + bytes > buffer->begin + buffer->bytes) {
+    fail("rank " + std::to_string(current_->thread.rank) + " touches " + std::to_string(bytes) +
+         " bytes that lie in no buffer" +
+         (buffer == nullptr ? ""
+                            : ", at offset " + std::to_string(begin - buffer->begin) + " of rank " +
+                                  std::to_string(buffer->rank) + "'s " + buffer->area));
+    throw Abandoned{};
+  }
+  if (observer != nullptr) observer->operation({kind, current_->thread.rank, buffer->rank, address, bytes});
+}
+
+void CountingMachine::Implementation::wait_reached(const u32* flag, u32 expected, Access, Phase phase,
+                                                   u32 peer, const char* site) {
+  find(flag, sizeof(u32), Operation::Kind::load);
+  Worker& worker = *current_;
+  if (reached(*flag, expected)) return;
+  worker.waits_at = flag;
+  worker.expected = expected;
+  worker.phase = phase;
+  worker.peer = peer;
+  worker.site = site;
+  worker.fibre.suspend();
+  worker.waits_at = nullptr;
+  if (failure_) throw Abandoned{};
+}
+
+void CountingMachine::Implementation::work(const std::function<void(u32)>& body) {
+  const u32 rank = current_->thread.rank;
+  try {
+    body(rank);
+  } catch (const Abandoned&) {  // the failure is recorded
+  } catch (const std::exception& error) {
+    fail("an exception left the kernel of rank " + std::to_string(rank) + ": " + error.what());
+  } catch (...) {
+    fail("an exception left the kernel of rank " + std::to_string(rank));
+  }
+}
+
+void CountingMachine::Implementation::fail_waiting(u32 count) {
+  for (u32 i = 0; i < count; ++i) {
+    const Worker& worker = *workers_[i];
+    if (worker.waits_at == nullptr) continue;
+    fail("deadlock: rank " + std::to_string(worker.thread.rank) + " block " +
+         std::to_string(worker.thread.block) + " waits for rank " + std::to_string(worker.peer) +
+         " in phase " + phase_name(worker.phase) + " (expects " + std::to_string(worker.expected) +
+         ", sees " + std::to_string(*worker.waits_at) + ")");
+  }
+}
+
+std::optional<std::string> CountingMachine::Implementation::run(
+    u32 blocks, u32 calls, const std::function<void(u32)>& body,
+    const std::function<void(u32, u32)>& between) {
+  const u32 count = ranks_ * blocks;
+  while (workers_.size() < count) workers_.push_back(std::make_unique<Worker>());
+  failure_.reset();
+  std::vector<u32> call_of(ranks_, 0);
+  const auto launch = [&](u32 rank) {
+    between(rank, call_of[rank]);
+    if (call_of[rank] == calls) return;
+    for (u32 block = 0; block < blocks; ++block) {
+      Worker& worker = *workers_[rank * blocks + block];
+      worker.thread = {this, rank, block, blocks, 0, 1};
+      worker.waits_at = nullptr;
+      worker.fibre.start([this, &body] { work(body); });
+    }
+  };
+  const auto resume = [&](Worker& worker) {
+    current_ = &worker;
+    running = &worker.thread;
+    worker.fibre.resume();
+    running = nullptr;
+  };
+  for (u32 rank = 0; rank < ranks_; ++rank) launch(rank);
+  for (bool progress = true; progress && !failure_;) {
+    progress = false;
+    for (u32 rank = 0; rank < ranks_ && !failure_; ++rank) {
+      if (call_of[rank] == calls) continue;
+      bool ended = true;
+      for (u32 block = 0; block < blocks; ++block) {
+        Worker& worker = *workers_[rank * blocks + block];
+        if (worker.fibre.finished()) continue;
+        if (worker.waits_at == nullptr || reached(*worker.waits_at, worker.expected)) {
+          resume(worker);
+          progress = true;
+        }
+        if (!worker.fibre.finished()) ended = false;
+      }
+      if (ended && !failure_) {
+        ++call_of[rank];
+        launch(rank);
+        progress = true;
+      }
+    }
+  }
+  if (!failure_) fail_waiting(count);
+  for (u32 i = 0; i < count; ++i)
+    while (!workers_[i]->fibre.finished()) resume(*workers_[i]);
+  current_ = nullptr;
+  return failure_;
+}
+
+CountingMachine::CountingMachine(u32 ranks) : implementation_(std::make_unique<Implementation>(ranks)) {}
+CountingMachine::~CountingMachine() = default;
+
+void CountingMachine::clear() {
+  implementation_->buffers.clear();
+}
+void CountingMachine::add_buffer(u32 rank, const std::string& area, std::byte* begin, u64 bytes) {
+  auto& buffers = implementation_->buffers;
+  const auto at = std::upper_bound(buffers.begin(), buffers.end(), begin,
+                                   [](const std::byte* a, const auto& buffer) { return a < buffer.begin; });
+  buffers.insert(at, {begin, bytes, rank, area});
+}
+void CountingMachine::observe(Observer* observer) {
+  implementation_->observer = observer;
+}
+std::optional<std::string> CountingMachine::run(u32 blocks, u32 calls,
+                                                const std::function<void(u32 rank)>& body,
+                                                const std::function<void(u32 rank, u32 call)>& between) {
+  return implementation_->run(blocks, calls, body, between);
+}
+
+}  // namespace arb::emulator
