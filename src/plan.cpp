@@ -134,6 +134,11 @@ std::vector<std::string> select_bundles(const std::vector<std::string>& wanted,
   return chosen;
 }
 
+void check_sweep(const Sweep& sweep) {
+  sizes_of(sweep);
+  select_contenders(sweep.contenders);
+}
+
 Plan make_plan(const Sweep& sweep, const Machine& machine) {
   const std::vector<std::uint64_t> sizes = sizes_of(sweep);
   const std::vector<const CatalogRow*> contenders = select_contenders(sweep.contenders);

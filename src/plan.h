@@ -71,6 +71,8 @@ std::vector<std::uint64_t> sizes_of(const Sweep& sweep);
 std::vector<std::string> select_bundles(const std::vector<std::string>& wanted,
                                         const std::vector<std::string>& bundles);
 
+// Throws UsageError where the sweep is wrong on any machine: its sizes, or a contender that does not exist.
+void check_sweep(const Sweep& sweep);
 // The cells, ordered dtype, size, contender, toolkit or NCCL, cache, place, mode. Size comes before contender
 // for three reasons: the table's blocks (one a size, the best marked) fill one after the other, contenders
 // that are compared run within seconds of each other, and buffers grow once a size. Throws UsageError when a

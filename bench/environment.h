@@ -1,0 +1,45 @@
+// environment.json and manifest.json: what a run ran on, without the host's name.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bundle.h"
+#include "cell.h"
+#include "types.h"
+#include "wire.h"
+
+namespace arb {
+
+struct NcclFound {
+  std::string name;  // "2.28.9+cuda13.0"
+  std::string path;
+};
+
+struct Environment {
+  Evidence evidence = Evidence::emulated;
+  std::string why_emulated;  // empty when measured or asked for
+  std::uint32_t ranks = 0;
+  std::string driver;
+  std::uint32_t cuda_driver = 0;
+  std::vector<DeviceInfo> gpus;  // those of the ranks
+  std::vector<Bundle> bundles;   // those used
+  std::optional<Bundle> support;
+  std::vector<NcclFound> nccls;
+  std::optional<MachineLimits> limits;
+};
+
+// The variables of this process whose names start with CUDA_ or NCCL_; no others, because they may hold
+// secrets.
+std::map<std::string, std::string> gpu_variables();
+// The compiler that made this program: "g++ 12.2.0".
+std::string host_compiler();
+std::string environment_json(const Environment& environment);
+// {"bundles": {"13.0-nvrtc": <its manifest>, ...}}. Throws BundleError.
+std::string manifest_json(const Environment& environment);
+// The same facts as pairs, for Google Benchmark's context.
+std::map<std::string, std::string> environment_pairs(const Environment& environment);
+
+}  // namespace arb

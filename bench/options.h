@@ -1,0 +1,51 @@
+// What the command line asked for, as plain values; main.cpp fills it, the verbs read it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace arb {
+
+enum class Format : std::uint8_t { console, json, csv };
+
+struct RunOptions {
+  std::optional<std::uint64_t> min_bytes;
+  std::optional<std::uint64_t> max_bytes;
+  std::optional<std::uint64_t> factor;
+  std::optional<std::uint64_t> step_bytes;
+  std::optional<std::uint32_t> samples;
+  std::optional<std::uint32_t> warmups;
+  bool check = true;
+  std::vector<std::string> dtypes;
+  std::optional<std::uint32_t> gpus;
+  std::vector<std::string> contenders;
+  std::vector<std::string> toolkits;
+  std::vector<std::string> places;
+  std::vector<std::string> modes;
+  std::vector<std::string> caches;
+  std::uint32_t launches = 1;
+  std::vector<std::string> nccl_paths;
+  std::filesystem::path bundles;  // empty: bundles/ beside the program
+  std::filesystem::path results = "results";
+  bool emulate = false;
+  std::optional<std::uint32_t> ranks;
+  std::uint32_t deadline_s = 30;  // of one wait on a device
+  std::optional<Format> format;
+  std::uint64_t seed = 1;
+  std::vector<std::string> benchmark_flags;  // --benchmark_...=..., for Google Benchmark
+
+  std::string command;                                      // the command line as typed, for command.txt
+  std::filesystem::path worker_program = "/proc/self/exe";  // tests put a fake worker here
+};
+
+struct ListOptions {
+  bool json = false;
+  std::filesystem::path bundles;
+  std::vector<std::string> nccl_paths;
+  std::filesystem::path worker_program = "/proc/self/exe";
+};
+
+}  // namespace arb

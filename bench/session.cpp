@@ -1,0 +1,277 @@
+#include "session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <regex>
+#include <string_view>
+
+#include "catalog.h"
+#include "coordinator/machine.h"
+#include "coordinator/nccl_files.h"
+#include "coordinator/worker_backend.h"
+#include "emulator/box.h"
+#include "text.h"
+
+namespace arb {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::chrono::seconds driver_patience{60};
+constexpr std::uint32_t default_emulated_ranks = 2;
+constexpr std::uint32_t most_ranks = 8;
+
+// The values of a list of names of a small enum; "all" is every value.
+template <typename Enum, std::size_t Count>
+std::vector<Enum> values_from(const std::vector<std::string>& names, std::string_view flag,
+                              const std::array<Enum, Count>& all, std::vector<Enum> fallback) {
+  std::vector<Enum> values;
+  for (const std::string& name : names) {
+    if (name == "all") return {all.begin(), all.end()};
+    const auto found = std::ranges::find_if(all, [&](Enum value) { return name_of(value) == name; });
+    if (found == all.end()) {
+      std::vector<std::string> known;
+      for (const Enum value : all) known.emplace_back(name_of(value));
+      throw UsageError(fmt::format("{} '{}': there are {}", flag, name, enumerate(known)));
+    }
+    if (std::ranges::find(values, *found) == values.end()) values.push_back(*found);
+  }
+  return values.empty() ? fallback : values;
+}
+
+std::vector<Dtype> dtypes_from(const std::vector<std::string>& names) {
+  std::vector<Dtype> dtypes;
+  for (const std::string& name : names) {
+    if (name == "all") return {all_dtypes.begin(), all_dtypes.end()};
+    const auto dtype = dtype_from(name);
+    if (!dtype) {
+      const std::vector<std::string> known = {"bf16", "fp16",  "fp32",    "bfloat16",
+                                              "half", "float", "float16", "float32"};
+      const auto nearest = nearest_name(name, known);
+      throw UsageError(
+          fmt::format("-d '{}': no such type; {}there are bf16 (bfloat16), fp16 (half), fp32 (float) and all",
+                      name, nearest ? fmt::format("did you mean '{}'? ", *nearest) : ""));
+    }
+    if (std::ranges::find(dtypes, *dtype) == dtypes.end()) dtypes.push_back(*dtype);
+  }
+  return dtypes.empty() ? std::vector{Dtype::bf16} : dtypes;
+}
+
+}  // namespace
+
+Sweep sweep_of(const RunOptions& options, Evidence evidence) {
+  const auto [default_min_bytes, default_max_bytes] = default_sizes(evidence);
+  Sweep sweep;
+  // One bound alone moves the other default along, so that `-b 64M` is not an error.
+  sweep.min_bytes =
+      options.min_bytes.value_or(std::min(default_min_bytes, options.max_bytes.value_or(default_min_bytes)));
+  sweep.max_bytes = options.max_bytes.value_or(std::max(default_max_bytes, sweep.min_bytes));
+  sweep.factor = options.factor.value_or(2);
+  sweep.step_bytes = options.step_bytes.value_or(0);
+  if (options.step_bytes && options.factor) {
+    throw UsageError("-i and -f are two ways from one size to the next; give one of them");
+  }
+  if (options.step_bytes == 0) throw UsageError("-i 0 would never reach -e; a step is at least one element");
+  sweep.dtypes = dtypes_from(options.dtypes);
+  sweep.contenders = options.contenders;
+  sweep.toolkits = options.toolkits;
+  sweep.places = values_from(options.places, "--place", std::array{Place::out, Place::in}, {Place::out});
+  const std::vector<Mode> modes = evidence == Evidence::emulated
+                                      ? std::vector{Mode::pipelined}
+                                      : std::vector{Mode::pipelined, Mode::isolated};
+  sweep.modes = values_from(options.modes, "--mode", std::array{Mode::pipelined, Mode::isolated}, modes);
+  sweep.caches = values_from(options.caches, "--cache", std::array{Cache::warm, Cache::cold}, {Cache::warm});
+  if (options.samples == 0u) throw UsageError("-n 0 takes no sample; give 1 or more");
+  sweep.samples = options.samples;
+  sweep.warmups = options.warmups;
+  sweep.seed = options.seed;
+  sweep.check = options.check;
+  return sweep;
+}
+
+Session::Session(const RunOptions& options, const std::string& log_folder, const Interrupt& interrupt,
+                 const Say& say)
+    : options_(options), log_folder_(log_folder), interrupt_(interrupt) {
+  const auto in_range = [](std::uint32_t ranks) { return ranks >= 2 && ranks <= most_ranks; };
+  if (options_.ranks && !in_range(*options_.ranks)) {
+    throw UsageError(
+        fmt::format("--ranks {}: kernels are made for 2 to {} ranks", *options_.ranks, most_ranks));
+  }
+  if (options_.gpus && options_.emulate) {
+    throw UsageError("-g and --emulate contradict each other; --ranks says how many ranks to emulate");
+  }
+  if (!options_.bundles.empty()) {
+    std::error_code error;
+    if (!fs::is_directory(options_.bundles, error)) {
+      throw UsageError(
+          fmt::format("--bundles {}: no such folder; give one that holds folders such as 13.0-nvrtc",
+                      options_.bundles.string()));
+    }
+  }
+  const std::vector<std::string> nccl_check =
+      nccl_candidates(options_.nccl_paths);  // throws on a path that is not there
+
+  if (!options_.emulate) {
+    if (const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+        blocking != nullptr && std::string_view(blocking) != "0" && std::string_view(blocking) != "") {
+      throw EnvironmentError(
+          fmt::format("CUDA_LAUNCH_BLOCKING={} is set, and with it a kernel that waits for a peer's "
+                      "waits for ever; unset it",
+                      blocking));
+    }
+    const DriverFound driver = ask_driver(options_.worker_program, &interrupt_, driver_patience);
+    GpuChoice choice = choose_gpus(driver, options_.gpus);
+    environment_.gpus = std::move(choice.devices);
+    environment_.driver = driver.hello.driver;
+    environment_.cuda_driver = driver.hello.cuda_driver;
+    environment_.why_emulated = choice.why_none;
+    if (!choice.why_none.empty()) {
+      say(fmt::format("this run is emulated (data and traffic, no times), because {}", choice.why_none));
+    }
+  }
+  const bool emulated = environment_.gpus.empty();
+  machine_.evidence = emulated ? Evidence::emulated : Evidence::measured;
+  if (emulated) {
+    machine_.ranks = options_.ranks.value_or(default_emulated_ranks);
+  } else {
+    if (options_.ranks && *options_.ranks != environment_.gpus.size()) {
+      throw UsageError(fmt::format(
+          "--ranks {} is for emulated runs; here -g says how many of the {} GPUs, or add --emulate",
+          *options_.ranks, environment_.gpus.size()));
+    }
+    machine_.ranks = static_cast<std::uint32_t>(environment_.gpus.size());
+  }
+  environment_.evidence = machine_.evidence;
+  environment_.ranks = machine_.ranks;
+  choose_bundles(say);
+}
+
+bool Session::wants(bool nccl) const {
+  if (options_.contenders.empty()) return true;
+  return std::ranges::any_of(options_.contenders, [&](const std::string& name) {
+    const CatalogRow* row = find_contender(name);
+    return row != nullptr && (row->source == Source::nccl) == nccl;
+  });
+}
+
+void Session::choose_bundles(const Say& say) {
+  const fs::path folder = options_.bundles.empty() ? default_bundle_folder() : options_.bundles;
+  const bool emulated = machine_.evidence == Evidence::emulated;
+  found_ = find_bundles(folder);
+  std::vector<std::string> names;
+  for (const Bundle& bundle : found_.bundles) names.push_back(bundle.name);
+  for (const BundleProblem& problem : found_.problems) {
+    if (problem.name != support_bundle) names.push_back(problem.name);
+  }
+  if (emulated) {
+    // Emulated kernels need no bundle; what the user names is checked all the same.
+    if (!options_.bundles.empty() && !found_.problems.empty()) {
+      throw EnvironmentError(found_.problems.front().sentence);
+    }
+    if (!names.empty()) {
+      if (!options_.toolkits.empty()) select_bundles(options_.toolkits, names);
+    } else {
+      static const std::regex shape("[0-9]+\\.[0-9]+(-nvrtc|-nvcc)?");
+      for (const std::string& toolkit : options_.toolkits) {
+        if (std::regex_match(toolkit, shape)) continue;
+        throw UsageError(fmt::format("no toolkit '{}'; names are such as 12.8 or 13.0-nvrtc", toolkit));
+      }
+    }
+    return;
+  }
+
+  std::vector<std::string> wanted;
+  if (wants(false)) {
+    if (names.empty()) {
+      throw EnvironmentError(
+          fmt::format("there are no kernel bundles in {}; build the target `bundles`, or --bundles DIR",
+                      folder.string()));
+    }
+    wanted = select_bundles(options_.toolkits, names);
+  }
+  wanted.emplace_back(support_bundle);
+  std::vector<std::string> architectures;
+  for (const DeviceInfo& gpu : environment_.gpus) architectures.push_back(gpu.architecture);
+  for (const std::string& name : wanted) {
+    for (const BundleProblem& problem : found_.problems) {
+      if (problem.name == name) throw EnvironmentError(problem.sentence);
+    }
+    const Bundle* bundle = found_.support && name == support_bundle ? &*found_.support : nullptr;
+    for (const Bundle& there : found_.bundles) {
+      if (there.name == name) bundle = &there;
+    }
+    if (bundle == nullptr) {
+      throw EnvironmentError(
+          fmt::format("there is no bundle {} in {}; build the target `bundles`, or --bundles DIR", name,
+                      folder.string()));
+    }
+    const std::string problem = hardware_problem(*bundle, architectures);
+    if (!problem.empty()) throw EnvironmentError(problem);
+    if (name == support_bundle) {
+      environment_.support = *bundle;
+    } else {
+      environment_.bundles.push_back(*bundle);
+      machine_.bundles.push_back(name);
+    }
+  }
+  for (const BundleProblem& problem : found_.problems) say("left out: " + problem.sentence);
+}
+
+std::unique_ptr<Backend> Session::launch(const Say& say) {
+  if (machine_.evidence == Evidence::emulated) return make_emulated_box(machine_.ranks);
+  WorkerSetup setup;
+  setup.program = options_.worker_program;
+  for (const DeviceInfo& gpu : environment_.gpus) setup.devices.push_back(gpu.ordinal);
+  for (const Bundle& bundle : environment_.bundles) setup.bundle_folders.push_back(bundle.folder.string());
+  setup.support_folder = environment_.support->folder.string();
+  if (wants(true)) {
+    const bool first = environment_.nccls.empty();
+    setup.nccl_alternatives = options_.nccl_paths.empty() && first;
+    if (first) {
+      setup.nccl_libraries = nccl_candidates(options_.nccl_paths);
+    } else {
+      for (const NcclFound& nccl : environment_.nccls) setup.nccl_libraries.push_back(nccl.path);
+    }
+  }
+  setup.deadline = std::chrono::seconds(options_.deadline_s);
+  setup.log_folder = log_folder_;
+  setup.interrupt = &interrupt_;
+  auto backend = std::make_unique<WorkerBackend>(setup);
+  if (machine_.nccls.empty() && wants(true)) {
+    machine_.nccls = backend->nccl_names();
+    const std::vector<std::string> paths = backend->nccl_paths();
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      environment_.nccls.push_back({machine_.nccls[i], paths[i]});
+    if (paths.empty()) {
+      say("no NCCL takes part: the loader finds no libnccl.so.2 and none lies in the usual places; --nccl "
+          "PATH takes one");
+    }
+  }
+  if (!environment_.limits)
+    environment_.limits = backend->limits();
+  else
+    backend->limits();
+  return backend;
+}
+
+std::optional<std::uint32_t> Session::gpus() const {
+  if (environment_.gpus.empty()) return std::nullopt;
+  return static_cast<std::uint32_t>(environment_.gpus.size());
+}
+
+std::string Session::hardware_name() const {
+  if (environment_.gpus.empty()) return fmt::format("emulated-{}ranks", machine_.ranks);
+  std::string name = environment_.gpus.front().name;
+  for (const char* vendor : {"NVIDIA GeForce ", "NVIDIA "}) {
+    if (name.starts_with(vendor)) name.erase(0, std::string_view(vendor).size());
+  }
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return fmt::format("{}x{}", environment_.gpus.size(), name);
+}
+
+}  // namespace arb

@@ -1,0 +1,55 @@
+// What a run needs before its first cell: checked options, GPUs or the emulated box, bundles, NCCLs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend.h"
+#include "coordinator/bundles.h"
+#include "coordinator/interrupt.h"
+#include "environment.h"
+#include "options.h"
+#include "plan.h"
+
+namespace arb {
+
+// The sweep that the options describe. Sizes are those given, or the defaults for `evidence`. Throws
+// UsageError on a name that does not exist.
+Sweep sweep_of(const RunOptions& options, Evidence evidence);
+
+// Says one sentence to the user.
+using Say = std::function<void(const std::string&)>;
+
+// Decides between GPUs and emulation and makes backends. Nothing here needs CUDA: a worker is asked.
+class Session {
+ public:
+  // Throws UsageError, EnvironmentError, Interrupted. `log_folder` gets the workers' output (empty: nowhere).
+  Session(const RunOptions& options, const std::string& log_folder, const Interrupt& interrupt,
+          const Say& say);
+
+  // A fresh set of workers, or the emulated box. Throws EnvironmentError, WorkerLost, Interrupted.
+  [[nodiscard]] std::unique_ptr<Backend> launch(const Say& say);
+  // What there is to ask for; with GPUs known whole after the first launch().
+  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const Environment& environment() const { return environment_; }
+  // Distinct GPUs under the ranks; empty when emulated.
+  [[nodiscard]] std::optional<std::uint32_t> gpus() const;
+  // "2xH200" or "emulated-4ranks", for the name of the results folder.
+  [[nodiscard]] std::string hardware_name() const;
+
+ private:
+  void choose_bundles(const Say& say);
+  [[nodiscard]] bool wants(bool nccl) const;
+
+  RunOptions options_;
+  std::string log_folder_;
+  const Interrupt& interrupt_;
+  BundleSet found_;
+  Machine machine_;
+  Environment environment_;
+};
+
+}  // namespace arb

@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "catalog.h"
+#include "coordinator/bundles.h"
+#include "coordinator/machine.h"
+#include "coordinator/nccl_files.h"
+#include "errors.h"
+#include "log.h"
+#include "verbs.h"
+
+namespace arb {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::chrono::seconds patience{60};
+
+// One NCCL library as a worker found it.
+struct NcclEntry {
+  std::string path;
+  std::string version;
+  std::string problem;
+};
+
+// Each library is loaded by a worker of its own: two NCCLs in one process get in each other's way.
+std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& interrupt) {
+  std::vector<NcclEntry> entries;
+  for (const std::string& library : nccl_candidates(options.nccl_paths)) {
+    WorkerConfig config;
+    config.nccl_library = library;
+    NcclEntry entry{.path = library, .version = {}, .problem = {}};
+    try {
+      WorkerProcess worker({.who = fmt::format("the worker of NCCL {}", library),
+                            .program = options.worker_program,
+                            .arguments = worker_arguments(config),
+                            .log_file = {},
+                            .interrupt = &interrupt});
+      const Reply reply = worker.request({.op = Op::hello, .cell = {}}, patience, "asked for its version");
+      worker.quit(std::chrono::seconds(2));
+      entry.problem = reply.error;
+      if (reply.hello) {
+        entry.version = reply.hello->nccl_version;
+        entry.problem = reply.hello->nccl_problem;
+        if (!reply.hello->nccl_path.empty()) entry.path = reply.hello->nccl_path;
+      }
+    } catch (const WorkerLost& lost) {
+      entry.problem = lost.what();
+    }
+    bool known = false;
+    for (const NcclEntry& other : entries)
+      known = known || (other.path == entry.path && !entry.version.empty());
+    if (!known) entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+ExitCode list(const ListOptions& options, const Terminal& terminal, const Interrupt& interrupt, Log& log) {
+  const std::filesystem::path folder = options.bundles.empty() ? default_bundle_folder() : options.bundles;
+  std::error_code error;
+  if (!options.bundles.empty() && !std::filesystem::is_directory(folder, error)) {
+    throw UsageError(fmt::format(
+        "--bundles {}: no such folder; give one that holds folders such as 13.0-nvrtc", folder.string()));
+  }
+  const BundleSet bundles = find_bundles(folder);
+  const DriverFound driver = ask_driver(options.worker_program, &interrupt, patience);
+  const std::vector<NcclEntry> nccls = driver.problem.empty() || !options.nccl_paths.empty()
+                                           ? ask_nccls(options, interrupt)
+                                           : std::vector<NcclEntry>{};
+
+  if (options.json) {
+    Json json;
+    json["contenders"] = Json::array();
+    for (const CatalogRow& row : catalog()) {
+      Json entry = {{"contender", row.contender},
+                    {"source", row.source == Source::nccl ? "nccl" : "kernel"},
+                    {"style", row.style == Style::symmetric ? "symmetric" : "staged"},
+                    {"in_place", row.in_place},
+                    {"sum_order", row.sum_order}};
+      if (!row.kernel.empty()) entry["kernel"] = row.kernel;
+      json["contenders"].push_back(std::move(entry));
+    }
+    json["bundles"] = Json::array();
+    for (const Bundle& bundle : bundles.bundles) {
+      json["bundles"].push_back({{"name", bundle.name},
+                                 {"compiler_version", bundle.compiler_version},
+                                 {"architectures", bundle.architectures()},
+                                 {"source_hash", bundle.source_hash}});
+    }
+    json["bundle_problems"] = Json::array();
+    for (const BundleProblem& problem : bundles.problems) {
+      json["bundle_problems"].push_back({{"name", problem.name}, {"problem", problem.sentence}});
+    }
+    json["driver"] = Json::object();
+    if (!driver.problem.empty()) json["driver"]["problem"] = driver.problem;
+    if (driver.hello.cuda_driver != 0) {
+      json["driver"]["version"] = driver.hello.driver;
+      json["driver"]["cuda"] = cuda_version_text(driver.hello.cuda_driver);
+    }
+    json["gpus"] = Json::array();
+    for (const DeviceInfo& gpu : driver.hello.devices) {
+      json["gpus"].push_back({{"ordinal", gpu.ordinal},
+                              {"name", gpu.name},
+                              {"architecture", gpu.architecture},
+                              {"uuid", gpu.uuid},
+                              {"pci_address", gpu.pci_address},
+                              {"memory_bytes", gpu.memory_bytes},
+                              {"peers", gpu.peers}});
+    }
+    json["nccl"] = Json::array();
+    for (const NcclEntry& nccl : nccls) {
+      Json entry = {{"path", nccl.path}};
+      entry[nccl.problem.empty() ? "version" : "problem"] =
+          nccl.problem.empty() ? nccl.version : nccl.problem;
+      json["nccl"].push_back(std::move(entry));
+    }
+    terminal.out << json.dump(2, ' ', false, Json::error_handler_t::replace) << std::endl;
+  } else {
+    std::ostream& out = terminal.out;
+    out << "contenders\n";
+    for (const CatalogRow& row : catalog()) {
+      out << fmt::format("  {:<26} {:<10} {:<14} {}\n", row.contender,
+                         row.style == Style::symmetric ? "symmetric" : "staged",
+                         row.in_place ? "out, in place" : "out of place", row.sum_order);
+    }
+    out << fmt::format("kernel bundles in {}\n", folder.string());
+    for (const Bundle& bundle : bundles.bundles) {
+      out << fmt::format("  {:<14} {}; {}\n", bundle.name, bundle.architectures(), bundle.compiler_version);
+    }
+    if (bundles.bundles.empty()) out << "  none\n";
+    out << "GPUs\n";
+    if (!driver.problem.empty()) out << fmt::format("  none: {}\n", driver.problem);
+    for (const DeviceInfo& gpu : driver.hello.devices) {
+      out << fmt::format("  {} {} {} {} {:.0f} GiB, reaches {}\n", gpu.ordinal, gpu.name, gpu.architecture,
+                         gpu.pci_address, static_cast<double>(gpu.memory_bytes) / (1 << 30),
+                         fmt::join(gpu.peers, " "));
+    }
+    if (driver.hello.cuda_driver != 0) {
+      out << fmt::format("  driver {}, CUDA {}\n", driver.hello.driver,
+                         cuda_version_text(driver.hello.cuda_driver));
+    }
+    out << "NCCL\n";
+    for (const NcclEntry& nccl : nccls) {
+      out << fmt::format("  {} {}\n", nccl.path,
+                         nccl.problem.empty() ? nccl.version : "cannot be used: " + nccl.problem);
+    }
+    if (nccls.empty()) out << "  none asked for: it runs on GPUs only\n";
+    out.flush();
+  }
+  for (const BundleProblem& problem : bundles.problems) log.sentence(problem.sentence);
+  return bundles.problems.empty() ? ExitCode::good : ExitCode::invalid_environment;
+}
+
+}  // namespace
+
+int list_verb(const ListOptions& options, const Terminal& terminal, const Interrupt& interrupt) {
+  Log log(terminal.err, terminal.err_is_live);
+  try {
+    return status_of(list(options, terminal, interrupt, log));
+  } catch (const UsageError& error) {
+    log.sentence(error.what());
+    return status_of(ExitCode::usage);
+  } catch (const std::exception& error) {
+    log.sentence(error.what());
+    return status_of(ExitCode::invalid_environment);
+  }
+}
+
+}  // namespace arb

@@ -1,0 +1,308 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <sstream>
+
+#include "benchmarks.h"
+#include "coordinator/machine.h"
+#include "coordinator/worker_process.h"
+#include "environment.h"
+#include "log.h"
+#include "measure.h"
+#include "report_console.h"
+#include "report_csv.h"
+#include "report_json.h"
+#include "results_folder.h"
+#include "session.h"
+#include "verbs.h"
+
+namespace arb {
+namespace {
+
+// A contender that lost this many workers in a row runs no more cells: each may cost a whole deadline.
+constexpr int most_losses = 2;
+
+// What the table's reader must know first: "# measured, 2 ranks on 2 GPUs: NVIDIA H200; driver 580.82.07".
+std::string headline(const Session& session) {
+  const Environment& environment = session.environment();
+  std::string text = fmt::format("# arbench {}: {}, {} ranks", ARB_VERSION, name_of(environment.evidence),
+                                 environment.ranks);
+  if (environment.gpus.empty()) return text + " on the emulated machine: data and traffic, no times\n";
+  text += fmt::format(" on {} GPUs, driver {}, CUDA {}\n", environment.gpus.size(), environment.driver,
+                      cuda_version_text(environment.cuda_driver));
+  for (std::size_t rank = 0; rank < environment.gpus.size(); ++rank) {
+    const DeviceInfo& gpu = environment.gpus[rank];
+    text += fmt::format("#   rank {}: GPU {} {} {} {}\n", rank, gpu.ordinal, gpu.name, gpu.architecture,
+                        gpu.pci_address);
+  }
+  for (const NcclFound& nccl : environment.nccls)
+    text += fmt::format("#   NCCL {}: {}\n", nccl.name, nccl.path);
+  if (const auto& limits = environment.limits) {
+    text += fmt::format(
+        "#   limits: node {:.2f} us, flag {:.2f} us, {:.1f} GB/s a rank ({}); stamps {:.2f} us, clock tick "
+        "{:.0f} ns\n",
+        limits->node_us_k20, limits->flag_us, limits->bandwidth_gbps, limits->bandwidth_engine,
+        limits->stamp_us, limits->clock_tick_ns);
+  }
+  return text;
+}
+
+// One run from its options to its exit status.
+class Run {
+ public:
+  Run(const RunOptions& options, const Terminal& terminal, const Interrupt& interrupt)
+      : options_(options),
+        terminal_(terminal),
+        interrupt_(interrupt),
+        log_(terminal.err, terminal.err_is_live) {}
+
+  ExitCode go();
+  Log& log() { return log_; }
+
+ private:
+  void all_launches(Session& session, Benchmarks& benchmarks);
+  Visit visit(const Cell& cell);
+  Outcome outcome_of(const Cell& cell);
+  void show(const Row& row);
+  void finish_output(Benchmarks& benchmarks);
+  void publish(const Session& session, Benchmarks& benchmarks);
+  [[nodiscard]] ExitCode exit_code() const;
+  [[nodiscard]] Format format() const { return options_.format.value_or(Format::console); }
+
+  const RunOptions& options_;
+  const Terminal& terminal_;
+  const Interrupt& interrupt_;
+  Log log_;
+  std::string started_ = utc_now(true);
+  std::string started_name_ = utc_now(false);
+  bool stdout_is_googles_ = false;
+
+  std::unique_ptr<ResultsFolder> folder_;
+  std::unique_ptr<Backend> backend_;
+  RowContext context_;
+  std::unique_ptr<ConsoleTable> table_;
+  std::vector<Row> rows_;
+  std::map<std::string, int> losses_;  // contender and variant -> workers lost in a row
+  double done_us_ = 0;
+  double total_us_ = 0;
+  bool interrupted_ = false;
+  bool wrong_or_lost_ = false;
+  bool failed_ = false;
+  std::exception_ptr broken_;  // an error after which no further cell makes sense
+};
+
+Outcome Run::outcome_of(const Cell& cell) {
+  Outcome outcome;
+  const std::string column = cell.contender + " " + variant_name(cell);
+  if (losses_[column] >= most_losses) {
+    outcome.failure = fmt::format("not run, because {} lost {} workers in a row", column, most_losses);
+    return outcome;
+  }
+  try {
+    outcome = backend_->run(cell);
+    losses_[column] = 0;
+  } catch (const WorkerLost& lost) {
+    ++losses_[column];
+    wrong_or_lost_ = true;
+    outcome.failure = lost.what();
+    outcome.flags = {"lost"};
+  }
+  return outcome;
+}
+
+Visit Run::visit(const Cell& cell) {
+  Visit visit;
+  if (interrupted_ || broken_ || interrupt_.arrived()) {
+    interrupted_ = interrupted_ || !broken_;
+    visit.silent = true;
+    visit.no_time = "interrupted";
+    return visit;
+  }
+  log_.progress(done_us_, total_us_, cell_name(cell));
+  done_us_ += expected_us(cell);
+  try {
+    Outcome outcome = outcome_of(cell);
+    std::optional<Row> row;
+    try {
+      row = measure(*backend_, cell, outcome, context_);
+    } catch (const InvalidRow& invalid) {
+      outcome = Outcome{};
+      outcome.failure = invalid.what();
+      row = measure(*backend_, cell, outcome, context_);
+    }
+    folder_->add(*row);
+    rows_.push_back(*row);
+    show(*row);
+    if (!outcome.failure.empty()) {
+      failed_ = true;
+      visit.no_time = outcome.failure;
+      log_.sentence(fmt::format("{} did not run: {}", cell_name(cell), outcome.failure));
+    } else if ((*row)->correct == false) {
+      wrong_or_lost_ = true;
+      visit.no_time = outcome.wrong.empty() ? "wrong data" : "wrong data: " + outcome.wrong;
+      log_.sentence(fmt::format("{} is WRONG: {}", cell_name(cell), outcome.wrong));
+    } else if (row->timed()) {
+      const RowFields& figures = row->get();
+      visit.p50_us = figures.p50_us;
+      visit.counters = {
+          {"p95_us", *figures.p95_us},         {"p99_us", *figures.p99_us},
+          {"min_us", *figures.min_us},         {"samples", static_cast<double>(*figures.samples)},
+          {"algbw_gbps", *figures.algbw_gbps}, {"busbw_gbps", *figures.busbw_gbps}};
+      if (figures.floor_ratio) visit.counters["floor_ratio"] = *figures.floor_ratio;
+    } else {
+      visit.leave_out = true;
+      visit.no_time = fmt::format("{}: data and traffic only, no time", name_of((*row)->evidence));
+    }
+  } catch (const Interrupted&) {
+    interrupted_ = true;
+    visit.silent = true;
+    visit.no_time = "interrupted";
+  } catch (const std::exception&) {
+    broken_ = std::current_exception();
+    visit.silent = true;
+    visit.no_time = "the run broke off";
+  }
+  return visit;
+}
+
+void Run::show(const Row& row) {
+  if (stdout_is_googles_) return;
+  log_.clear();
+  if (format() == Format::csv) {
+    terminal_.out << csv_line(row) << '\n' << std::flush;
+  } else if (table_) {
+    table_->add(row);
+  }
+}
+
+void Run::all_launches(Session& session, Benchmarks& benchmarks) {
+  const auto say = [this](const std::string& sentence) { log_.sentence(sentence); };
+  backend_ = session.launch(say);
+  const Plan plan = make_plan(sweep_of(options_, session.machine().evidence), session.machine());
+  for (const std::string& remark : plan.remarks) log_.sentence(remark);
+  benchmarks.add(plan.cells);
+  if (benchmarks.only_lists()) {
+    benchmarks.list(terminal_.out);
+    return;
+  }
+  const std::vector<Cell> cells = benchmarks.selected();
+  for (const Cell& cell : cells) total_us_ += expected_us(cell) * options_.launches;
+  benchmarks.set_context(environment_pairs(session.environment()));
+  context_.gpus = session.gpus();
+
+  if (stdout_is_googles_ || format() == Format::json) {
+    // Printed at the end, or by Google Benchmark.
+  } else if (format() == Format::csv) {
+    terminal_.out << csv_header() << '\n' << std::flush;
+  } else {
+    TableShape shape{.evidence = session.machine().evidence,
+                     .places = {},
+                     .modes = {},
+                     .several_caches = false,
+                     .several_launches = options_.launches > 1};
+    for (const Place place : {Place::out, Place::in}) {
+      if (std::ranges::find(cells, place, &Cell::place) != cells.end()) shape.places.push_back(place);
+    }
+    for (const Mode mode : {Mode::pipelined, Mode::isolated}) {
+      if (std::ranges::find(cells, mode, &Cell::mode) != cells.end()) shape.modes.push_back(mode);
+    }
+    shape.several_caches =
+        std::ranges::adjacent_find(cells, std::ranges::not_equal_to{}, &Cell::cache) != cells.end();
+    terminal_.out << headline(session) << std::flush;
+    table_ = std::make_unique<ConsoleTable>(terminal_.out, shape);
+  }
+
+  for (std::uint32_t launch = 0; launch < options_.launches; ++launch) {
+    if (interrupted_ || broken_) break;
+    if (launch > 0) {
+      backend_.reset();
+      losses_.clear();
+      backend_ = session.launch(say);
+    }
+    context_.launch = launch;
+    context_.limits = backend_->limits();
+    benchmarks.run(launch, options_.launches, terminal_.out,
+                   [this](const Cell& cell) { return visit(cell); });
+  }
+  backend_.reset();
+}
+
+void Run::finish_output(Benchmarks& benchmarks) {
+  log_.clear();
+  if (table_) table_->finish();
+  if (!stdout_is_googles_ && format() == Format::json) terminal_.out << json_document(rows_) << std::flush;
+  benchmarks.finish(terminal_.out);
+}
+
+void Run::publish(const Session& session, Benchmarks& benchmarks) {
+  folder_->write("benchmark.json", benchmarks.json());
+  folder_->write("environment.json", environment_json(session.environment()));
+  folder_->write("manifest.json", manifest_json(session.environment()));
+  const auto path = folder_->publish(fmt::format("{}-{}-run", started_name_, session.hardware_name()),
+                                     {.command = options_.command,
+                                      .version = ARB_VERSION,
+                                      .started = started_,
+                                      .interrupted = interrupted_ || broken_ != nullptr,
+                                      .exit_code = exit_code(),
+                                      .remarks = log_.sentences()});
+  log_.sentence(fmt::format("{}results in {}",
+                            interrupted_ ? "interrupted; the complete rows are kept: " : "", path.string()));
+}
+
+ExitCode Run::exit_code() const {
+  if (wrong_or_lost_) return ExitCode::wrong_data;
+  return interrupted_ || failed_ || broken_ ? ExitCode::invalid_environment : ExitCode::good;
+}
+
+ExitCode Run::go() {
+  // Cheap refusals first, then what starts processes; the results folder is tried before anything runs.
+  Benchmarks benchmarks(options_.benchmark_flags);
+  stdout_is_googles_ = benchmarks.owns_stdout();
+  if (stdout_is_googles_ && options_.format) {
+    throw UsageError(
+        "--format and --benchmark_format both choose what standard output gets; give one of them");
+  }
+  if (options_.launches == 0) throw UsageError("--launches 0 runs nothing; give 1 or more");
+  if (options_.deadline_s == 0)
+    throw UsageError("--deadline 0 lets nothing finish; give seconds, such as 30");
+  check_sweep(sweep_of(options_, Evidence::emulated));
+  check_sweep(sweep_of(options_, Evidence::measured));
+  if (!benchmarks.only_lists()) folder_ = std::make_unique<ResultsFolder>(options_.results);
+
+  const auto say = [this](const std::string& sentence) { log_.sentence(sentence); };
+  Session session(options_, folder_ ? folder_->folder().string() : "", interrupt_, say);
+  all_launches(session, benchmarks);
+  if (benchmarks.only_lists()) return ExitCode::good;
+  finish_output(benchmarks);
+  publish(session, benchmarks);
+  if (broken_) std::rethrow_exception(broken_);
+  return exit_code();
+}
+
+}  // namespace
+
+int run_verb(const RunOptions& options, const Terminal& terminal, const Interrupt& interrupt) {
+  Run run(options, terminal, interrupt);
+  const auto end = [&](const std::string& sentence, ExitCode code) {
+    run.log().sentence(sentence);
+    return status_of(code);
+  };
+  try {
+    return status_of(run.go());
+  } catch (const UsageError& error) {
+    return end(error.what(), ExitCode::usage);
+  } catch (const WorkerLost& error) {
+    return end(error.what(), ExitCode::wrong_data);
+  } catch (const Interrupted&) {
+    return end("interrupted before the first cell; nothing is kept", ExitCode::invalid_environment);
+  } catch (const std::exception& error) {
+    return end(error.what(), ExitCode::invalid_environment);
+  }
+}
+
+}  // namespace arb

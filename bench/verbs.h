@@ -1,0 +1,29 @@
+// The verbs of arbench. Each returns the program's exit status and lets no exception out.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "coordinator/interrupt.h"
+#include "options.h"
+
+namespace arb {
+
+// Where a verb prints: data to `out`, everything else to `err`.
+struct Terminal {
+  std::ostream& out;
+  std::ostream& err;
+  bool err_is_live = false;  // a person looks at it: the progress line is written over
+};
+
+// Runs the plan of `options`, prints it and leaves a results folder. Exit status: 0 all right; 1 a command
+// line that asks for what does not exist; 2 wrong data, a hang or a lost worker; 5 an environment that cannot
+// do it, a cell that could not run, or an interrupt (what was complete is kept, in a folder named
+// -interrupted).
+int run_verb(const RunOptions& options, const Terminal& terminal, const Interrupt& interrupt);
+// Prints contenders, bundles, GPUs and NCCLs. Exit status: 0; 5 when a bundle there cannot be used.
+int list_verb(const ListOptions& options, const Terminal& terminal, const Interrupt& interrupt);
+// What a worker process runs, until its coordinator says quit or is gone.
+int worker_verb(const std::string& config, const Terminal& terminal);
+
+}  // namespace arb

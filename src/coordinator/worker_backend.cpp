@@ -1,0 +1,159 @@
+#include "worker_backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "measure.h"
+#include "plan.h"
+
+namespace arb {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Contexts on 8 GPUs, every kernel loaded into each, NCCL's communicators: tens of seconds on a slow host.
+constexpr milliseconds greeting_allowance{90'000};
+constexpr milliseconds limits_allowance{60'000};
+constexpr milliseconds cell_allowance{20'000};
+constexpr milliseconds quit_patience{5'000};
+
+}  // namespace
+
+struct WorkerBackend::Member {
+  std::string who;
+  std::string nccl_name;  // empty: the kernels' worker
+  WorkerConfig config;
+  std::filesystem::path log_file;
+  std::unique_ptr<WorkerProcess> process;
+  Hello hello;
+};
+
+WorkerBackend::WorkerBackend(WorkerSetup setup) : setup_(std::move(setup)) {
+  const auto member = [&](std::string who, const std::string& log) {
+    auto made = std::make_unique<Member>();
+    made->who = std::move(who);
+    made->config.devices = setup_.devices;
+    if (!setup_.support_folder.empty()) made->config.bundle_folders = {setup_.support_folder};
+    made->config.deadline_ms = static_cast<std::uint64_t>(setup_.deadline.count());
+    made->config.world = world();
+    if (!setup_.log_folder.empty()) made->log_file = setup_.log_folder / log;
+    return made;
+  };
+  auto kernels = member("the kernels' worker", "worker-kernels.log");
+  kernels->config.bundle_folders.insert(kernels->config.bundle_folders.end(), setup_.bundle_folders.begin(),
+                                        setup_.bundle_folders.end());
+  start(*kernels);
+  members_.push_back(std::move(kernels));
+
+  for (const std::string& library : setup_.nccl_libraries) {
+    auto nccl = member(fmt::format("the worker of NCCL {}", library),
+                       fmt::format("worker-nccl-{}.log", members_.size()));
+    nccl->config.nccl_library = library;
+    start(*nccl);
+    if (!nccl->hello.nccl_problem.empty()) {
+      if (!setup_.nccl_alternatives) {
+        throw EnvironmentError(fmt::format("--nccl {}: {}", library, nccl->hello.nccl_problem));
+      }
+      remarks_.push_back(fmt::format("NCCL {} is not used: {}", library, nccl->hello.nccl_problem));
+      continue;
+    }
+    const auto taken = [&](const std::string& name) {
+      return std::ranges::any_of(members_, [&](const auto& other) { return other->nccl_name == name; });
+    };
+    nccl->nccl_name = nccl->hello.nccl_version;
+    for (int number = 2; taken(nccl->nccl_name); ++number) {
+      nccl->nccl_name = fmt::format("{}#{}", nccl->hello.nccl_version, number);
+    }
+    members_.push_back(std::move(nccl));
+    if (setup_.nccl_alternatives) break;
+  }
+}
+
+WorkerBackend::~WorkerBackend() = default;
+
+void WorkerBackend::start(Member& member) {
+  member.process = std::make_unique<WorkerProcess>(WorkerLaunch{.who = member.who,
+                                                                .program = setup_.program,
+                                                                .arguments = worker_arguments(member.config),
+                                                                .log_file = member.log_file,
+                                                                .interrupt = setup_.interrupt});
+  Reply reply = member.process->request({.op = Op::hello, .cell = {}}, greeting_allowance + setup_.deadline,
+                                        "starting on its GPUs");
+  if (!reply.error.empty())
+    throw EnvironmentError(fmt::format("{} cannot start: {}", member.who, reply.error));
+  member.hello = std::move(*reply.hello);
+  for (const BundleInfo& bundle : member.hello.bundles) {
+    if (!bundle.problem.empty()) {
+      throw EnvironmentError(fmt::format("bundle {} does not load: {}", bundle.folder, bundle.problem));
+    }
+  }
+}
+
+Reply WorkerBackend::ask(Member& member, const Request& request, milliseconds deadline,
+                         const std::string& doing) {
+  if (member.process == nullptr || !member.process->alive()) start(member);
+  return member.process->request(request, deadline, doing);
+}
+
+WorkerBackend::Member& WorkerBackend::member_of(const Cell& cell) {
+  for (const auto& member : members_) {
+    if (member->nccl_name == cell.nccl) return *member;
+  }
+  throw EnvironmentError(fmt::format("no worker has NCCL {}", cell.nccl));
+}
+
+Outcome WorkerBackend::run(const Cell& cell) {
+  const auto expected =
+      std::chrono::ceil<milliseconds>(std::chrono::duration<double, std::micro>(expected_us(cell)));
+  // A hang on a device ends with the worker's own deadline and a sentence that says who waits for whom; this
+  // one is for workers that cannot say it.
+  const milliseconds deadline = 2 * setup_.deadline + 2 * expected + cell_allowance;
+  Reply reply = ask(member_of(cell), {.op = Op::run, .cell = cell}, deadline, "running " + cell_name(cell));
+  if (!reply.error.empty()) {
+    Outcome refused;
+    refused.failure = reply.error;
+    return refused;
+  }
+  return std::move(*reply.outcome);
+}
+
+std::optional<MachineLimits> WorkerBackend::limits() {
+  if (limits_) return limits_;
+  Reply reply = ask(*members_.front(), {.op = Op::limits, .cell = {}}, limits_allowance + setup_.deadline,
+                    "measuring the machine's limits");
+  if (!reply.error.empty()) {
+    throw EnvironmentError(fmt::format("the machine's limits cannot be measured: {}", reply.error));
+  }
+  limits_ = std::move(*reply.limits);
+  return limits_;
+}
+
+const Hello& WorkerBackend::hello() const {
+  return members_.front()->hello;
+}
+
+std::vector<std::string> WorkerBackend::nccl_names() const {
+  std::vector<std::string> names;
+  for (const auto& member : members_) {
+    if (!member->nccl_name.empty()) names.push_back(member->nccl_name);
+  }
+  return names;
+}
+
+std::vector<std::string> WorkerBackend::nccl_paths() const {
+  std::vector<std::string> paths;
+  for (const auto& member : members_) {
+    if (!member->nccl_name.empty()) paths.push_back(member->hello.nccl_path);
+  }
+  return paths;
+}
+
+void WorkerBackend::quit() {
+  for (const auto& member : members_) {
+    if (member->process != nullptr) member->process->quit(quit_patience);
+  }
+}
+
+}  // namespace arb

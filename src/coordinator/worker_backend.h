@@ -1,0 +1,67 @@
+// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend.h"
+#include "errors.h"
+#include "worker_process.h"
+
+namespace arb {
+
+struct WorkerSetup {
+  std::filesystem::path program = "/proc/self/exe";
+  std::vector<std::uint32_t> devices;       // CUDA ordinals; rank r on devices[r]
+  std::vector<std::string> bundle_folders;  // of contenders
+  std::string support_folder;               // the support bundle, loaded by every worker
+  std::vector<std::string> nccl_libraries;  // paths; each must load
+  bool nccl_alternatives = false;  // the paths are alternatives: the first that loads is taken, or none
+  std::chrono::milliseconds deadline{30'000};  // of one wait on a device
+  std::filesystem::path log_folder;            // workers' output goes to worker-*.log here; empty: nowhere
+  const Interrupt* interrupt = nullptr;        // must outlive the backend
+};
+
+// A worker is started when it is first needed and again after it was lost. All its figures are measured.
+class WorkerBackend final : public Backend {
+ public:
+  // Starts every worker and greets it. Throws EnvironmentError (a bundle or a library of the user's does not
+  // load, or the driver refuses), WorkerLost, Interrupted.
+  explicit WorkerBackend(WorkerSetup setup);
+  ~WorkerBackend() override;
+
+  [[nodiscard]] Evidence evidence() const override { return Evidence::measured; }
+  [[nodiscard]] std::string world() const override { return "threads"; }
+  // Throws WorkerLost, Interrupted, EnvironmentError when the worker refuses the cell as a whole.
+  Outcome run(const Cell& cell) override;
+  // Measured by the kernels' worker at the first call. Throws the same.
+  std::optional<MachineLimits> limits() override;
+
+  // What the kernels' worker said.
+  [[nodiscard]] const Hello& hello() const;
+  // The NCCLs that loaded: names for Cell::nccl ("2.28.9+cuda13.0", with #2 where two libraries say the
+  // same).
+  [[nodiscard]] std::vector<std::string> nccl_names() const;
+  [[nodiscard]] std::vector<std::string> nccl_paths() const;
+  // One sentence on each NCCL that was tried and not taken.
+  [[nodiscard]] const std::vector<std::string>& remarks() const { return remarks_; }
+  // Ends all workers, politely.
+  void quit();
+
+ private:
+  struct Member;
+  Member& member_of(const Cell& cell);
+  void start(Member& member);
+  Reply ask(Member& member, const Request& request, std::chrono::milliseconds deadline,
+            const std::string& doing);
+
+  WorkerSetup setup_;
+  std::vector<std::unique_ptr<Member>> members_;  // [0] is the kernels' worker
+  std::optional<MachineLimits> limits_;
+  std::vector<std::string> remarks_;
+};
+
+}  // namespace arb

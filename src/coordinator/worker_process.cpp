@@ -1,0 +1,389 @@
+#include "worker_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "errors.h"
+#include "text.h"
+
+namespace arb {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::size_t longest_reply_bytes = 64 << 20;
+constexpr std::size_t longest_log_bytes = 16 << 20;
+constexpr std::size_t kept_output_bytes = 4096;
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+// Owns a descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { reset(); }
+  void reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  [[nodiscard]] int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// The same descriptor under a number that the child's own (0 to 3) cannot collide with.
+Descriptor high(int fd) {
+  const Descriptor low(fd);
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 16);
+  if (moved < 0) throw_errno("fcntl");
+  return Descriptor(moved);
+}
+
+std::vector<std::string> child_environment() {
+  std::vector<std::string> variables;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    if (variable.starts_with("CUDA_MODULE_LOADING=") || variable.starts_with("CUDA_DEVICE_MAX_CONNECTIONS="))
+      continue;
+    variables.emplace_back(variable);
+  }
+  variables.emplace_back("CUDA_MODULE_LOADING=EAGER");
+  variables.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=32");
+  return variables;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+std::string seconds_text(milliseconds time) {
+  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
+}
+
+std::string end_text(int status) {
+  if (WIFEXITED(status)) return fmt::format("ended with status {}", WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  const char* name = ::sigdescr_np(signal);
+  return fmt::format("was killed by signal {} ({})", signal, name != nullptr ? name : "unknown");
+}
+
+}  // namespace
+
+std::vector<std::string> worker_arguments(const WorkerConfig& config) {
+  return {"worker", "--config", to_wire(config)};
+}
+
+// The process, its socket and its captured output.
+class WorkerProcess::Child {
+ public:
+  explicit Child(const WorkerLaunch& launch);
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() { kill_and_reap(); }
+
+  enum class Event : std::uint8_t { line, ended, deadline, interrupted, too_long };
+  // Sends `text` and waits until one of these has happened; a line is left in line().
+  Event exchange(std::string text, Clock::time_point deadline, const Interrupt* interrupt);
+  // Lets the process end by itself until `until`, then kills it and its group. Returns its wait status; a
+  // process that had to be killed gives nothing.
+  std::optional<int> wait_end(Clock::time_point until);
+  void kill_and_reap();
+
+  [[nodiscard]] const std::string& line() const { return line_; }
+  [[nodiscard]] const std::string& unfinished() const { return received_; }
+  // The last line of output that is not blank.
+  [[nodiscard]] std::string last_words() const;
+
+ private:
+  bool take_line();
+  bool read_socket();  // false at its end
+  void drain_output();
+  bool has_ended();
+
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+  Descriptor socket_;
+  Descriptor output_;
+  std::string received_;
+  std::string line_;
+  std::string kept_;
+  std::ofstream log_;
+  std::size_t logged_bytes_ = 0;
+};
+
+WorkerProcess::Child::Child(const WorkerLaunch& launch) {
+  std::array<int, 2> sockets{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) throw_errno("socketpair");
+  socket_ = high(sockets[0]);
+  const Descriptor child_socket = high(sockets[1]);
+  std::array<int, 2> pipes{};
+  if (::pipe2(pipes.data(), O_CLOEXEC) != 0) throw_errno("pipe2");
+  output_ = high(pipes[0]);
+  const Descriptor child_output = high(pipes[1]);
+  const Descriptor null = high(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const Descriptor* ours : {&socket_, &output_}) {
+    if (::fcntl(ours->get(), F_SETFL, O_NONBLOCK) != 0) throw_errno("fcntl");
+  }
+  if (!launch.log_file.empty()) log_.open(launch.log_file, std::ios::binary | std::ios::app);
+
+  // Everything that allocates happens before fork: after it the child may call async-signal-safe functions
+  // only.
+  std::vector<std::string> arguments = {"arbench"};
+  arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
+  std::vector<std::string> environment = child_environment();
+  const std::vector<char*> argv = pointers(arguments);
+  const std::vector<char*> envp = pointers(environment);
+  const std::string program = launch.program.string();
+  sigset_t none;
+  sigemptyset(&none);
+  const pid_t parent = ::getpid();
+
+  pid_ = ::fork();
+  if (pid_ < 0) throw_errno("fork");
+  if (pid_ == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);
+    ::setpgid(0, 0);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::dup2(null.get(), STDIN_FILENO);
+    ::dup2(child_output.get(), STDOUT_FILENO);
+    ::dup2(child_output.get(), STDERR_FILENO);
+    ::dup2(child_socket.get(), worker_socket_fd);
+    ::close_range(worker_socket_fd + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    ::execve(program.c_str(), argv.data(), envp.data());
+    constexpr std::string_view sentence = "cannot start the worker's program\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, sentence.data(), sentence.size());
+    ::_exit(127);
+  }
+  ::setpgid(pid_, pid_);  // also here: whoever comes first, the group exists before it may have to be killed
+}
+
+// Leaves the process a zombie, so that its number stays its own until the group is killed.
+bool WorkerProcess::Child::has_ended() {
+  if (status_) return true;
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
+void WorkerProcess::Child::kill_and_reap() {
+  if (pid_ < 0) return;
+  ::kill(-pid_, SIGKILL);
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  status_ = status;
+  drain_output();
+  pid_ = -1;
+}
+
+void WorkerProcess::Child::drain_output() {
+  std::array<char, 16384> buffer{};
+  // Bounded, so that a worker that floods its stderr cannot keep the coordinator from its deadline.
+  for (int round = 0; round < 16; ++round) {
+    const ssize_t got = ::read(output_.get(), buffer.data(), buffer.size());
+    if (got <= 0) {
+      if (got == 0) output_.reset();
+      return;
+    }
+    const auto bytes = static_cast<std::size_t>(got);
+    kept_.append(buffer.data(), bytes);
+    if (kept_.size() > kept_output_bytes) kept_.erase(0, kept_.size() - kept_output_bytes);
+    if (log_.is_open() && logged_bytes_ < longest_log_bytes) {
+      log_.write(buffer.data(), got);
+      log_.flush();
+      logged_bytes_ += bytes;
+      if (logged_bytes_ >= longest_log_bytes) log_ << "\n[the log is cut here]\n" << std::flush;
+    }
+  }
+}
+
+bool WorkerProcess::Child::read_socket() {
+  std::array<char, 65536> buffer{};
+  while (true) {
+    const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    if (got > 0) {
+      received_.append(buffer.data(), static_cast<std::size_t>(got));
+      if (received_.size() > longest_reply_bytes) return true;
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    return got < 0 && errno == EAGAIN;
+  }
+}
+
+bool WorkerProcess::Child::take_line() {
+  const std::size_t end = received_.find('\n');
+  if (end == std::string::npos) return false;
+  line_ = received_.substr(0, end);
+  received_.erase(0, end + 1);
+  return true;
+}
+
+auto WorkerProcess::Child::exchange(std::string text, Clock::time_point deadline, const Interrupt* interrupt)
+    -> Event {
+  std::size_t sent = 0;
+  while (true) {
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return Event::deadline;
+    // Short naps, because a worker may end while a grandchild keeps its socket open.
+    const auto left = std::chrono::ceil<milliseconds>(deadline - now);
+    const int nap_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 100));
+    std::array<pollfd, 3> entries = {
+        pollfd{.fd = socket_.get(),
+               .events = static_cast<short>(sent < text.size() ? POLLIN | POLLOUT : POLLIN),
+               .revents = 0},
+        pollfd{.fd = output_.get(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = interrupt != nullptr ? interrupt->fd() : -1, .events = POLLIN, .revents = 0}};
+    const int ready = ::poll(entries.data(), entries.size(), nap_ms);
+    if (ready < 0 && errno != EINTR) throw_errno("poll");
+    if (entries[2].revents != 0) return Event::interrupted;
+    if (entries[1].revents != 0) drain_output();
+    bool ended = has_ended();
+    if (sent < text.size() && (entries[0].revents & POLLOUT) != 0) {
+      const ssize_t wrote = ::send(socket_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (wrote > 0) sent += static_cast<std::size_t>(wrote);
+      if (wrote < 0 && errno != EAGAIN && errno != EINTR) ended = true;
+    }
+    // After its end once more: the answer may have come first.
+    if ((entries[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0 || ended) {
+      if (!read_socket()) ended = true;
+    }
+    if (take_line()) return Event::line;
+    if (received_.size() > longest_reply_bytes) return Event::too_long;
+    if (ended) return Event::ended;
+  }
+}
+
+std::optional<int> WorkerProcess::Child::wait_end(Clock::time_point until) {
+  while (!has_ended() && Clock::now() < until) {
+    pollfd entry{.fd = output_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&entry, 1, 5);
+    if (entry.revents != 0) drain_output();
+  }
+  const bool by_itself = has_ended();
+  kill_and_reap();
+  return by_itself ? status_ : std::nullopt;
+}
+
+std::string WorkerProcess::Child::last_words() const {
+  std::string_view text = kept_;
+  while (true) {
+    const std::size_t last = text.find_last_not_of(" \t\r\n");
+    if (last == std::string_view::npos) return {};
+    text = text.substr(0, last + 1);
+    const std::size_t begin = text.rfind('\n');
+    return one_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1), 300);
+  }
+}
+
+WorkerProcess::WorkerProcess(WorkerLaunch launch)
+    : child_(std::make_unique<Child>(launch)), launch_(std::move(launch)) {}
+
+WorkerProcess::~WorkerProcess() = default;
+
+bool WorkerProcess::alive() const {
+  return child_ != nullptr;
+}
+
+Reply WorkerProcess::request(const Request& request, milliseconds deadline, std::string_view doing) {
+  using Cause = WorkerLost::Cause;
+  if (!alive()) throw WorkerLost(Cause::died, fmt::format("{}, {}: it was lost before", launch_.who, doing));
+  std::string text = to_wire(request) + "\n";
+  const Clock::time_point begin = Clock::now();
+
+  const auto lose = [&](Cause cause, const std::string& what) {
+    child_->kill_and_reap();
+    const std::string words = child_->last_words();
+    child_.reset();
+    return WorkerLost(
+        cause, fmt::format("{}, {}: {}; {}", launch_.who, doing, what,
+                           words.empty() ? "it had said nothing on stderr" : "last on its stderr: " + words));
+  };
+  const auto nonsense = [&](std::string_view why, std::string_view said) {
+    return lose(Cause::nonsense, fmt::format("it answered nonsense ({}): '{}'", why, one_line(said, 60)));
+  };
+
+  switch (child_->exchange(std::move(text), begin + deadline, launch_.interrupt)) {
+    case Child::Event::line:
+      break;
+    case Child::Event::interrupted:
+      child_.reset();
+      throw Interrupted();
+    case Child::Event::too_long:
+      throw nonsense("a line without end", child_->unfinished());
+    case Child::Event::deadline: {
+      const std::string half = child_->unfinished();
+      throw lose(
+          Cause::deadline,
+          fmt::format("no answer within {}, so it was killed{}", seconds_text(deadline),
+                      half.empty() ? "" : fmt::format(" (half a line came: '{}')", one_line(half, 60))));
+    }
+    case Child::Event::ended: {
+      const std::string half = child_->unfinished();
+      const auto status = child_->wait_end(std::min(begin + deadline, Clock::now() + milliseconds(1000)));
+      const std::string end = status ? "it " + end_text(*status) : "it closed its socket, so it was killed";
+      throw lose(
+          Cause::died,
+          end + (half.empty() ? "" : fmt::format(" in the middle of an answer ('{}')", one_line(half, 60))));
+    }
+  }
+
+  Reply reply;
+  try {
+    reply = reply_from_wire(child_->line());
+  } catch (const WireError& error) {
+    throw nonsense(error.what(), child_->line());
+  }
+  if (reply.op != request.op)
+    throw nonsense(fmt::format("a reply to \"{}\"", name_of(reply.op)), child_->line());
+  if (!child_->unfinished().empty()) throw nonsense("more than one line", child_->unfinished());
+  if (reply.cell && *reply.cell != *request.cell) {
+    throw lose(Cause::wrong_cell, fmt::format("it answered for another cell ({} at {} bytes)",
+                                              one_line(reply.cell->contender, 60), reply.cell->bytes));
+  }
+  return reply;
+}
+
+void WorkerProcess::quit(milliseconds patience) noexcept {
+  if (!alive()) return;
+  try {
+    const Clock::time_point until = Clock::now() + patience;
+    child_->exchange(to_wire(Request{.op = Op::quit, .cell = {}}) + "\n", until, nullptr);
+    child_->wait_end(until);
+  } catch (const std::exception&) {
+    // The destructor kills it.
+  }
+  child_.reset();
+}
+
+}  // namespace arb
