@@ -6,7 +6,7 @@
 #define ARB_DEVICE __device__ __forceinline__
 // Defines the exported function `name` that runs `call`, an expression in `params`.
 #define ARB_KERNEL(name, call)                                   \
-  extern "C" __global__ void __launch_bounds__(arb::max_threads) \
+  extern "C" __global__ void __launch_bounds__(arb::max_threads, 1) \
       name(const __grid_constant__ arb::KernelParams params) {   \
     call;                                                        \
   }

@@ -76,6 +76,22 @@ ARB_DEVICE void for_each_element(u64 count_elements, u64 first, u64 end, Visit v
   for (u64 i = begin_element + thread_index(); i < end_element; i += thread_count()) visit(i);
 }
 
+// One vector of every rank, added in rank order in fp32 and rounded once.
+template <class Element, u32 kRanks>
+ARB_DEVICE Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks], u32 ranks) {
+  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+  Vector result;
+#pragma unroll
+  for (u32 w = 0; w < 4; ++w) {
+    Sum<Element> sum = Sum<Element>::of(part[0].word[w]);
+#pragma unroll
+    for (u32 r = 1; r < most; ++r)
+      if (kRanks != 0 || r < ranks) sum.add(part[r].word[w]);
+    result.word[w] = sum.rounded();
+  }
+  return result;
+}
+
 }  // namespace detail
 
 // to[range] = from[range].
@@ -129,15 +145,7 @@ ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 c
       }
 #pragma unroll
       for (u32 u = 0; u < n; ++u) {
-        Vector result;
-#pragma unroll
-        for (u32 w = 0; w < 4; ++w) {
-          Sum<Element> sum = Sum<Element>::of(part[u][0].word[w]);
-#pragma unroll
-          for (u32 r = 1; r < most; ++r)
-            if (kRanks != 0 || r < ranks) sum.add(part[u][r].word[w]);
-          result.word[w] = sum.rounded();
-        }
+        const Vector result = sum_of<Element, kRanks>(part[u], ranks);
         static_cast<Vector*>(to)[first + u * thread_count()] = result;
         if (also_to != nullptr) static_cast<Vector*>(also_to)[first + u * thread_count()] = result;
       }

@@ -10,7 +10,7 @@
   namespace arb {                                                \
   ARB_DEVICE void name##_body(const Params& params);             \
   }                                                              \
-  extern "C" __global__ void __launch_bounds__(arb::max_threads) \
+  extern "C" __global__ void __launch_bounds__(arb::max_threads, 1) \
       name(const __grid_constant__ arb::Params params) {         \
     arb::name##_body(params);                                    \
   }                                                              \
