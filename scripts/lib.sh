@@ -10,7 +10,7 @@ program=$(basename "$0")
 build_packages=(
   ca-certificates g++ cmake ninja-build patchelf python3 python3-venv
   libboost-context-dev libboost-math-dev libbenchmark-dev libgtest-dev libgmock-dev
-  libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
+  libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libssl-dev
 )
 
 say() { printf '%s: %s\n' "$program" "$*"; }
