@@ -3,6 +3,7 @@
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -44,6 +45,9 @@ Fibre::Fibre(std::size_t stack_bytes) : allocator_(stack_bytes), stack_(allocato
 }
 
 Fibre::~Fibre() {
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack_.sp) - stack_.size, stack_.size);
+#endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(inside_shadow_);
 #endif
@@ -56,6 +60,10 @@ void Fibre::announce_entry() {
 
 void Fibre::start(std::function<void()> body) {
   body_ = std::move(body);
+#if defined(__SANITIZE_ADDRESS__)
+  // The last body's outermost frames were left without a return, and so with their shadow still poisoned.
+  ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack_.sp) - stack_.size, stack_.size);
+#endif
   const auto entry = [this](boost::context::fiber&& caller) noexcept {
     caller_ = std::move(caller);
     announce_entry();
