@@ -441,7 +441,7 @@ void ProofMachine::Implementation::draw_speeds(u32 rank) {
   for (u32& share : block_share) share = shares[random_.below(4)];
   const bool even = random_.one_in(3);
   state.runnable_weight = 0;
-  const u32 threads = (*program_)[workers_[rank * threads_a_rank_]->launch].threads;
+  const u32 threads = (*program_)[workers_[std::size_t{rank} * threads_a_rank_]->launch].threads;
   for (u32 i = 0; i < threads_a_rank_; ++i) {
     Worker& worker = worker_at(rank * threads_a_rank_ + i);
     worker.weight = even ? 1 : block_share[i / threads % 64] * shares[random_.below(4)];

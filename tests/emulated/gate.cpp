@@ -5,7 +5,6 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <span>
@@ -56,18 +55,28 @@ std::string_view name_of(SiteKind kind) {
   return "generation step";
 }
 
+// What ARB_GATE_REPLAY takes to run this again.
+std::string replay_key(const CatalogRow& row, std::size_t index, std::uint64_t seed) {
+  return std::string(row.contender) + "," + std::to_string(index) + "," + std::to_string(seed);
+}
+
+std::uint64_t number_from(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size() || text.empty())
+    throw std::runtime_error("not a number: \"" + text + "\"");
+  return value;
+}
+
 }  // namespace
 
 std::uint32_t gate_seeds() {
   constexpr std::uint32_t usual = 20;
   const char* text = std::getenv("ARB_GATE_SEEDS");
   if (text == nullptr) return usual;
-  std::uint32_t value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stop != end || value == 0)
-    throw std::runtime_error("ARB_GATE_SEEDS is a number from 1, not \"" + std::string(text) + "\"");
-  return value;
+  const std::uint64_t value = number_from(text);
+  if (value == 0 || value > 100'000) throw std::runtime_error("ARB_GATE_SEEDS is a number from 1 to 100000");
+  return static_cast<std::uint32_t>(value);
 }
 
 void in_parallel(std::size_t count,
@@ -107,7 +116,8 @@ GateResult run_gate(const CatalogRow& row, std::uint32_t covers) {
       ++result.runs;
       result.operations += run.operations;
       if (run.failure && result.failures.size() < most_failures)
-        result.failures.push_back(describe(cover[index]) + "\n  " + run.failure->text);
+        result.failures.push_back(describe(cover[index]) + "\n  " + run.failure->text +
+                                  "\n  ARB_GATE_REPLAY='" + replay_key(row, index, seed) + "'");
     }
   });
   return result;
@@ -151,13 +161,42 @@ PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, st
     const std::uint64_t trial = result.seeds_tried++;
     const std::vector<Scenario>& cover = covers[trial % covers.size()];
     const std::uint64_t turn = trial / covers.size();
-    const ScenarioResult run =
-        run_scenario(machine, cover[turn % cover.size()], first_planted_seed + turn, bug.mutation);
+    const std::size_t index = turn % cover.size();
+    const std::uint64_t seed = first_planted_seed + turn;
+    const ScenarioResult run = run_scenario(machine, cover[index], seed, bug.mutation);
     if (!run.failure) continue;
-    if (result.seeds_caught++ == 0) result.example = run.failure->text;
+    if (result.seeds_caught++ == 0)
+      result.example = run.failure->text + "\n  ARB_GATE_REPLAY='" +
+                       replay_key(*bug.contenders[trial % covers.size()], index, seed) + "," + name_of(bug) +
+                       "'";
     ++result.how[std::string(emulator::name_of(run.failure->kind))];
   }
   return result;
+}
+
+std::string replay(const std::string& what) {
+  std::array<std::string, 4> field;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < field.size() && begin <= what.size(); ++i) {
+    const std::size_t comma = i + 1 < field.size() ? what.find(',', begin) : std::string::npos;
+    field[i] = what.substr(begin, comma - begin);
+    begin = comma == std::string::npos ? what.size() + 1 : comma + 1;
+  }
+  const CatalogRow* row = find_contender(field[0]);
+  if (row == nullptr || row->source != Source::kernel)
+    throw std::runtime_error("no kernel contender \"" + field[0] + "\"");
+  const std::vector<Scenario> cover = pairwise_cover(*row, cover_seed);
+  const Scenario& scenario = cover.at(number_from(field[1]));
+  std::optional<emulator::Mutation> mutation;
+  if (!field[3].empty()) {
+    for (const PlantedBug& bug : planted_bugs())
+      if (bug.kernel == row->kernel && name_of(bug) == field[3]) mutation = bug.mutation;
+    if (!mutation) throw std::runtime_error("no planted bug \"" + field[3] + "\"");
+  }
+  emulator::ProofMachine machine(2, 1);
+  const ScenarioResult run = run_scenario(machine, scenario, number_from(field[2]), mutation);
+  return describe(scenario) + "\n  " + std::to_string(run.operations) + " machine calls, " +
+         (run.failure ? run.failure->text : "no failure");
 }
 
 std::map<std::pair<std::string, std::string>, std::string> argued_bugs() {

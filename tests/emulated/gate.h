@@ -46,11 +46,15 @@ struct PlantedResult {
   std::uint64_t seeds_tried = 0;
   std::uint64_t seeds_caught = 0;
   std::map<std::string, std::uint64_t> how;  // failure kinds, with counts
-  std::string example;                       // text of the first failure
+  std::string example;                       // text of the first failure, and how to replay it
 };
 // Tries a bug under fixed seeds: `least` of them, and on to `most` while it is not caught.
 PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, std::uint64_t least,
                       std::uint64_t most);
+
+// Runs one scenario again: "contender,index in the cover,seed" and, for a planted bug, ",name of the bug" as
+// failure texts give it. Returns what happened, in words.
+std::string replay(const std::string& what);
 
 // Bugs that no run can catch because the code without the site is right too, each with the reason:
 // (kernel, planted bug) -> argument. From argued.csv.

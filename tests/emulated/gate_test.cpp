@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <mutex>
+#include <iostream>
 
 namespace arb::test {
 namespace {
@@ -74,6 +75,45 @@ TEST(PlantedBugs, are_caught_or_argued) {
   for (const auto& [bug, argument] : argued)
     ADD_FAILURE() << "argued.csv speaks of " << bug.first << ": " << bug.second << ", which does not exist";
   EXPECT_TRUE(csv.flush().good()) << "planted.csv could not be written";
+}
+
+// Results must not depend on what a machine ran before, or threads would make the gate's figures vary.
+TEST(Scenario, replays_on_a_used_machine_as_on_a_new_one) {
+  emulator::ProofMachine used(2, 1);
+  for (const CatalogRow* row : kernel_contenders()) {
+    const std::vector<Scenario> cover = pairwise_cover(*row, 1);
+    for (std::size_t index = 0; index < cover.size(); index += 9) {
+      emulator::ProofMachine fresh(2, 1);
+      const ScenarioResult first = run_scenario(fresh, cover[index], index + 1);
+      const ScenarioResult again = run_scenario(used, cover[index], index + 1);
+      EXPECT_EQ(first.trace_hash, again.trace_hash) << describe(cover[index]);
+      EXPECT_EQ(first.operations, again.operations) << describe(cover[index]);
+    }
+  }
+}
+
+TEST(Scenario, cover_has_every_pair_and_stays_small) {
+  for (const CatalogRow* row : kernel_contenders()) {
+    const std::vector<Scenario> cover = pairwise_cover(*row, 1);
+    EXPECT_LT(cover.size(), 130U);  // 7 rank counts x 12 count classes are 84
+    for (std::uint32_t ranks = 2; ranks <= 8; ++ranks)
+      for (const Dtype dtype : all_dtypes)
+        for (const Place place : {Place::out, Place::in}) {
+          const auto has = [&](const auto& matches) {
+            return std::any_of(cover.begin(), cover.end(), matches);
+          };
+          EXPECT_TRUE(has([&](const Scenario& s) { return s.ranks == ranks && s.dtype == dtype; }));
+          EXPECT_EQ(has([&](const Scenario& s) { return s.ranks == ranks && s.place == place; }),
+                    place == Place::out || row->in_place);
+        }
+  }
+}
+
+// For people: ARB_GATE_REPLAY runs one scenario again and prints what happens.
+TEST(Replay, of_one_run) {
+  const char* what = std::getenv("ARB_GATE_REPLAY");
+  if (what == nullptr) GTEST_SKIP() << "set ARB_GATE_REPLAY to what a failure text says";
+  std::cout << replay(what) << std::endl;
 }
 
 }  // namespace

@@ -269,9 +269,9 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
   const auto draw_offset = [&]() -> std::uint64_t {
     switch (scenario.alignment) {
       case Alignment::vector:
-        return 16 * random.below(4);
+        return std::uint64_t{16} * random.below(4);
       case Alignment::word:
-        return 4 * random.below(8);
+        return std::uint64_t{4} * random.below(8);
       case Alignment::same_element:
         return common;
       case Alignment::any_element:
@@ -377,13 +377,15 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
 std::string describe(const Scenario& scenario) {
   constexpr std::array alignments{"16-byte", "4-byte", "one element", "any element"};
   constexpr std::array grids{"single", "one block", "many blocks", "mixed", "changing"};
-  return std::string(scenario.row->contender) + " " + std::string(name_of(scenario.dtype)) + " x " +
-         std::to_string(scenario.ranks) + " ranks, " + std::to_string(scenario.count) + " elements, " +
-         (scenario.place == Place::in ? "in" : "out of") + " place, alignment " +
-         alignments[static_cast<std::size_t>(scenario.alignment)] + ", grid " +
-         grids[static_cast<std::size_t>(scenario.grid)] +
-         (scenario.values == Values::special ? ", special values" : "") +
-         (scenario.start == Start::before_wrap ? ", before the wrap" : "");
+  std::string text(scenario.row->contender);
+  text += " " + std::string(name_of(scenario.dtype)) + " x " + std::to_string(scenario.ranks) + " ranks, ";
+  text += std::to_string(scenario.count) + " elements, ";
+  text += scenario.place == Place::in ? "in place" : "out of place";
+  text += std::string(", alignment ") + alignments[static_cast<std::size_t>(scenario.alignment)];
+  text += std::string(", grid ") + grids[static_cast<std::size_t>(scenario.grid)];
+  if (scenario.values == Values::special) text += ", special values";
+  if (scenario.start == Start::before_wrap) text += ", before the wrap";
+  return text;
 }
 
 }  // namespace arb::test

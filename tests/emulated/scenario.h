@@ -49,7 +49,7 @@ struct ScenarioResult {
 ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& scenario, std::uint64_t seed,
                             const std::optional<emulator::Mutation>& mutation = std::nullopt);
 
-// "two_shot_pull bf16 x 8 ranks, 33 elements, in place, ..." for reports.
+// "CONTENDER bf16 x 8 ranks, 33 elements, in place, ..." for reports.
 std::string describe(const Scenario& scenario);
 
 }  // namespace arb::test
