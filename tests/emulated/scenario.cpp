@@ -378,11 +378,11 @@ std::string describe(const Scenario& scenario) {
   constexpr std::array alignments{"16-byte", "4-byte", "one element", "any element"};
   constexpr std::array grids{"single", "one block", "many blocks", "mixed", "changing"};
   std::string text(scenario.row->contender);
-  text += " " + std::string(name_of(scenario.dtype)) + " x " + std::to_string(scenario.ranks) + " ranks, ";
-  text += std::to_string(scenario.count) + " elements, ";
-  text += scenario.place == Place::in ? "in place" : "out of place";
-  text += std::string(", alignment ") + alignments[static_cast<std::size_t>(scenario.alignment)];
-  text += std::string(", grid ") + grids[static_cast<std::size_t>(scenario.grid)];
+  text.append(" ").append(name_of(scenario.dtype)).append(" x ").append(std::to_string(scenario.ranks));
+  text.append(" ranks, ").append(std::to_string(scenario.count)).append(" elements, ");
+  text.append(scenario.place == Place::in ? "in place" : "out of place");
+  text.append(", alignment ").append(alignments[static_cast<std::size_t>(scenario.alignment)]);
+  text.append(", grid ").append(grids[static_cast<std::size_t>(scenario.grid)]);
   if (scenario.values == Values::special) text += ", special values";
   if (scenario.start == Start::before_wrap) text += ", before the wrap";
   return text;
