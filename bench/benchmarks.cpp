@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iostream>
@@ -72,6 +73,7 @@ struct Benchmarks::State {
   std::vector<std::string> arguments;  // Google Benchmark keeps pointers into these
 
   std::vector<Cell> cells;
+  std::size_t index = 0;  // of the cell that runs
   std::uint32_t launch = 0;
   std::uint32_t launches = 1;
   std::function<Visit(const Cell&)> visit;
@@ -85,7 +87,7 @@ struct Benchmarks::State {
   bool context_reported = false;
 
   // Runs the batch of one cell and hands its p50 over as manual time.
-  void run_cell(std::size_t index, benchmark::State& state) {
+  void run_cell(benchmark::State& state) {
     for ([[maybe_unused]] auto _ : state) {
       last = visit(cells[index]);
       if (!last.p50_us) {
@@ -106,8 +108,12 @@ struct Benchmarks::State {
       if (state_.context_reported) return true;
       state_.context_reported = true;
       state_.keep(context);
+      Context whole;
+      whole.name_field_width = 0;
+      for (const Cell& cell : state_.cells)
+        whole.name_field_width = std::max(whole.name_field_width, cell_name(cell).size());
       for (auto* reporter : {state_.display.get(), state_.file.get()}) {
-        if (reporter != nullptr && !reporter->ReportContext(context)) return false;
+        if (reporter != nullptr && !reporter->ReportContext(whole)) return false;
       }
       return true;
     }
@@ -115,6 +121,7 @@ struct Benchmarks::State {
       if (state_.last.silent) return;
       std::vector<Run> named = runs;
       for (Run& run : named) {
+        run.family_index = static_cast<std::int64_t>(state_.index);
         run.run_name.time_type.clear();  // every time here is manual; the name is the cell's
         run.repetition_index = state_.launch;
         run.repetitions = state_.launches;
@@ -141,11 +148,15 @@ struct Benchmarks::State {
     }
     context.load_avg = from.cpu_info.load_avg;
     context.library_version = ARB_BENCHMARK_VERSION;
+    // Only its own words tell how the library was built.
+    std::ostringstream words;
+    benchmark::BenchmarkReporter::PrintBasicContext(&words, from);
+    context.library_is_debug = words.str().find("built as DEBUG") != std::string::npos;
   }
 
   void keep(const benchmark::BenchmarkReporter::Run& run) {
     BenchmarkRecord record{.name = run.benchmark_name(),
-                           .family_index = run.family_index,
+                           .family_index = static_cast<std::int64_t>(index),
                            .repetition_index = run.repetition_index,
                            .repetitions = run.repetitions,
                            .error = {},
@@ -252,14 +263,6 @@ void Benchmarks::add(const std::vector<Cell>& cells) {
                                  state_->filter, cells.size(),
                                  cells.empty() ? "none" : cell_name(cells.front())));
   }
-  State* state = state_.get();
-  for (std::size_t index = 0; index < state_->cells.size(); ++index) {
-    benchmark::RegisterBenchmark(
-        cell_name(state_->cells[index]).c_str(),
-        [state, index](benchmark::State& running) { state->run_cell(index, running); })
-        ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond);
-  }
 }
 
 void Benchmarks::list(std::ostream& out) {
@@ -278,7 +281,18 @@ void Benchmarks::run(std::uint32_t launch, std::uint32_t launches, std::ostream&
   if (state_->format && !state_->display)
     state_->display = library_reporter(*state_->format, state_->tabular, out);
   State::Collector collector(*state_);
-  benchmark::RunSpecifiedBenchmarks(&collector);
+  // One benchmark at a time, so that an interrupt need not wait for the rest of the plan.
+  State* const state = state_.get();
+  for (state->index = 0; state->index < state->cells.size(); ++state->index) {
+    const std::string name = cell_name(state->cells[state->index]);
+    benchmark::ClearRegisteredBenchmarks();
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [state](benchmark::State& running) { state->run_cell(running); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
+    benchmark::RunSpecifiedBenchmarks(&collector);
+    if (state->last.silent) break;
+  }
   state_->visit = nullptr;
 }
 

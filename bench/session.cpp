@@ -237,6 +237,7 @@ std::unique_ptr<Backend> Session::launch(const Say& say) {
     }
   }
   setup.deadline = std::chrono::seconds(options_.deadline_s);
+  setup.cell_allowance = std::chrono::seconds(options_.cell_allowance_s);
   setup.log_folder = log_folder_;
   setup.interrupt = &interrupt_;
   auto backend = std::make_unique<WorkerBackend>(setup);

@@ -16,7 +16,6 @@ using std::chrono::milliseconds;
 // Contexts on 8 GPUs, every kernel loaded into each, NCCL's communicators: tens of seconds on a slow host.
 constexpr milliseconds greeting_allowance{90'000};
 constexpr milliseconds limits_allowance{60'000};
-constexpr milliseconds cell_allowance{20'000};
 constexpr milliseconds quit_patience{5'000};
 
 }  // namespace
@@ -109,7 +108,7 @@ Outcome WorkerBackend::run(const Cell& cell) {
       std::chrono::ceil<milliseconds>(std::chrono::duration<double, std::micro>(expected_us(cell)));
   // A hang on a device ends with the worker's own deadline and a sentence that says who waits for whom; this
   // one is for workers that cannot say it.
-  const milliseconds deadline = 2 * setup_.deadline + 2 * expected + cell_allowance;
+  const milliseconds deadline = 2 * setup_.deadline + 2 * expected + setup_.cell_allowance;
   Reply reply = ask(member_of(cell), {.op = Op::run, .cell = cell}, deadline, "running " + cell_name(cell));
   if (!reply.error.empty()) {
     Outcome refused;
