@@ -364,10 +364,10 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
       else if (rank == 0)
         wrong = check_result(scenario, results[call][0], values[call], exact);
       if (wrong.empty()) continue;
-      result.failure =
-          Failure{Failure::Kind::wrong_value,
-                  "wrong value: " + function + " call " + std::to_string(call + 1) + " on rank " +
-                      std::to_string(rank) + ": " + wrong + "; seed " + std::to_string(seed)};
+      std::string text = "wrong value: " + function;
+      text.append(" call ").append(std::to_string(call + 1)).append(" on rank ").append(std::to_string(rank));
+      text.append(": ").append(wrong).append("; seed ").append(std::to_string(seed));
+      result.failure = Failure{Failure::Kind::wrong_value, text};
       return result;
     }
   }
