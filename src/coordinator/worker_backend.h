@@ -26,7 +26,8 @@ struct WorkerSetup {
   const Interrupt* interrupt = nullptr;  // must outlive the backend
 };
 
-// A worker is started when it is first needed and again after it was lost. All its figures are measured.
+// A worker is started when it is first needed, and again after it was lost or a cell failed in it. All its
+// figures are measured.
 class WorkerBackend final : public Backend {
  public:
   // Starts every worker and greets it. Throws EnvironmentError (a bundle or a library of the user's does not

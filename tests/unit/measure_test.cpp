@@ -103,6 +103,27 @@ TEST(Measure, AWrongCellHasNoFigures) {
   EXPECT_EQ(no_number->flags, "error_not_finite");
 }
 
+// A hang ends before anything is compared: wrong, checked or not, with no error to speak of.
+TEST(Measure, AHangIsWrongWithoutAnError) {
+  Outcome outcome;
+  outcome.wrong = "rank 0 waited for rank 1 in phase publish";
+  Cell cell = cell_of(1024);
+  for (const bool check : {true, false}) {
+    cell.check = check;
+    const Row row = measure(DoubleBackend(Evidence::measured), cell, outcome, {});
+    EXPECT_EQ(row->correct, false);
+    EXPECT_FALSE(row->max_error || row.timed());
+  }
+}
+
+TEST(Measure, RanksThatShareAGpuHaveNoFigures) {
+  Outcome outcome = right_outcome({5, 6});
+  outcome.flags = {"oversubscribed"};
+  const Row row = measure(DoubleBackend(Evidence::measured), cell_of(1024), outcome, {});
+  EXPECT_EQ(row->correct, true);
+  EXPECT_FALSE(row.timed());
+}
+
 TEST(Measure, ACellThatDidNotRunSaysOnlyThat) {
   const DoubleBackend backend(Evidence::measured);
   Outcome outcome;
