@@ -5,10 +5,10 @@
 
 #define ARB_DEVICE __device__ __forceinline__
 // Defines the exported function `name` that runs `call`, an expression in `params`.
-#define ARB_KERNEL(name, call)                                   \
+#define ARB_KERNEL(name, call)                                      \
   extern "C" __global__ void __launch_bounds__(arb::max_threads, 1) \
-      name(const __grid_constant__ arb::KernelParams params) {   \
-    call;                                                        \
+      name(const __grid_constant__ arb::KernelParams params) {      \
+    call;                                                           \
   }
 // Lists a file's exported functions for the emulator; a GPU finds them by name.
 #define ARB_KERNEL_TABLE(name, ...)
