@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -141,7 +142,7 @@ struct Benchmarks::State {
     context.date = fmt::format("{:%Y-%m-%dT%H:%M:%S+00:00}", fmt::gmtime(now));
     context.executable = "arbench";
     context.num_cpus = from.cpu_info.num_cpus;
-    context.mhz_per_cpu = static_cast<int>(from.cpu_info.cycles_per_second / 1e6 + 0.5);
+    context.mhz_per_cpu = static_cast<int>(std::lround(from.cpu_info.cycles_per_second / 1e6));
     context.cpu_scaling_enabled = from.cpu_info.scaling == benchmark::CPUInfo::ENABLED;
     for (const auto& cache : from.cpu_info.caches) {
       context.caches.push_back({cache.type, cache.level, cache.size, cache.num_sharing});
