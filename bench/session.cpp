@@ -162,6 +162,7 @@ void Session::choose_bundles(const Say& say) {
   const fs::path folder = options_.bundles.empty() ? default_bundle_folder() : options_.bundles;
   const bool emulated = machine_.evidence == Evidence::emulated;
   found_ = find_bundles(folder);
+  if (!options_.support_bundles.empty()) found_.support = find_bundles(options_.support_bundles).support;
   std::vector<std::string> names;
   for (const Bundle& bundle : found_.bundles) names.push_back(bundle.name);
   for (const BundleProblem& problem : found_.problems) {
@@ -221,10 +222,11 @@ void Session::choose_bundles(const Say& say) {
   for (const BundleProblem& problem : found_.problems) say("left out: " + problem.sentence);
 }
 
-std::unique_ptr<Backend> Session::launch(const Say& say) {
+std::unique_ptr<Backend> Session::launch(const Say& say, bool with_limits) {
   if (machine_.evidence == Evidence::emulated) return make_emulated_box(machine_.ranks);
   WorkerSetup setup;
   setup.program = options_.worker_program;
+  setup.variables = options_.worker_variables;
   for (const DeviceInfo& gpu : environment_.gpus) setup.devices.push_back(gpu.ordinal);
   for (const Bundle& bundle : environment_.bundles) setup.bundle_folders.push_back(bundle.folder.string());
   setup.support_folder = environment_.support->folder.string();
@@ -252,10 +254,10 @@ std::unique_ptr<Backend> Session::launch(const Say& say) {
           "PATH takes one");
     }
   }
-  if (!environment_.limits)
-    environment_.limits = backend->limits();
-  else
-    backend->limits();
+  if (with_limits) {
+    const auto limits = backend->limits();
+    if (!environment_.limits) environment_.limits = limits;
+  }
   return backend;
 }
 

@@ -31,7 +31,8 @@ class Session {
           const Say& say);
 
   // A fresh set of workers, or the emulated box. Throws EnvironmentError, WorkerLost, Interrupted.
-  [[nodiscard]] std::unique_ptr<Backend> launch(const Say& say);
+  // With `with_limits` the machine's limits are measured by each.
+  [[nodiscard]] std::unique_ptr<Backend> launch(const Say& say, bool with_limits = true);
   // What there is to ask for; with GPUs known whole after the first launch().
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] const Environment& environment() const { return environment_; }
