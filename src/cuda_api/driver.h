@@ -21,17 +21,22 @@ namespace arb::cuda {
                   entry(cuMemcpyHtoD) entry(cuMemcpyDtoH) entry(cuMemcpyAsync) entry(cuMemsetD8Async) entry( \
                       cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate) entry(cuMemRelease)    \
                       entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) entry(                         \
-                          cuMemGetAllocationGranularity) entry(cuLibraryLoadData) entry(cuLibraryUnload)     \
-                          entry(cuLibraryGetKernel) entry(cuKernelGetFunction) entry(cuKernelGetParamInfo)   \
-                              entry(cuKernelGetAttribute) entry(cuStreamCreate) entry(cuStreamDestroy)       \
-                                  entry(cuStreamQuery) entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)   \
-                                      entry(cuStreamEndCapture) entry(cuEventCreate) entry(cuEventDestroy)   \
-                                          entry(cuEventRecord) entry(cuEventQuery) entry(cuEventElapsedTime) \
-                                              entry(cuGraphCreate) entry(cuGraphDestroy)                     \
-                                                  entry(cuGraphAddNode_v2)                                   \
-                                                      entry(cuGraphInstantiateWithParams)                    \
-                                                          entry(cuGraphUpload) entry(cuGraphLaunch)          \
-                                                              entry(cuGraphExecDestroy)
+                          cuMemGetAllocationGranularity) entry(cuMemExportToShareableHandle)                 \
+                          entry(cuMemImportFromShareableHandle) entry(cuIpcGetMemHandle) entry(              \
+                              cuIpcOpenMemHandle) entry(cuIpcCloseMemHandle) entry(cuLibraryLoadData)        \
+                              entry(cuLibraryUnload) entry(cuLibraryGetKernel) entry(cuKernelGetFunction)    \
+                                  entry(cuKernelGetParamInfo) entry(cuKernelGetAttribute)                    \
+                                      entry(cuStreamCreate) entry(cuStreamDestroy) entry(cuStreamQuery)      \
+                                          entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)                \
+                                              entry(cuStreamEndCapture) entry(cuEventCreate)                 \
+                                                  entry(cuEventDestroy) entry(cuEventRecord)                 \
+                                                      entry(cuEventQuery) entry(cuEventElapsedTime)          \
+                                                          entry(cuGraphCreate) entry(cuGraphDestroy)         \
+                                                              entry(cuGraphAddNode_v2)                       \
+                                                                  entry(cuGraphInstantiateWithParams)        \
+                                                                      entry(cuGraphUpload)                   \
+                                                                          entry(cuGraphLaunch)               \
+                                                                              entry(cuGraphExecDestroy)
 
 // One member a driver function, of exactly its type.
 struct Driver {
