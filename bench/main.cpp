@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "options.h"
 #include "text.h"
+#include "verb_probe.h"
 #include "verbs.h"
 
 namespace {
@@ -131,6 +132,20 @@ void add_compare_options(CLI::App& app, CompareOptions& options) {
       "is SLOWER, 4 INCONCLUSIVE with --strict, 5 no GPUs, a failed gate, or interrupted.");
 }
 
+void add_probe_options(CLI::App& app, arb::ProbeVerbOptions& options) {
+  app.add_flag("--deep", options.probe.deep,
+               "make experiments too: compile, launch, share memory, write every pair's peer path (60 s)");
+  app.add_option("--python", options.probe.python,
+                 "the Python program or environment that serves the model (default: the active one)");
+  app.add_option("--what-if", options.what_if,
+                 "what would change: toolkit=13.1, or with libraries toolkit=13.1,flashinfer=0.7.4");
+  app.add_flag("--json", options.json, "as JSON, see docs/probe.md");
+  app.add_flag("--markdown", options.markdown,
+               "as Markdown for a bug report, without host and user names and home paths");
+  app.add_flag("--with-names", options.with_names, "leave the names in the Markdown");
+  app.add_option("--box", options.probe.box, "a recorded box (root/ and box.json) instead of this machine");
+}
+
 std::string command_line(const std::vector<std::string>& arguments) {
   std::string text;
   for (const std::string& argument : arguments) {
@@ -147,9 +162,13 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   RunOptions run_options;
   CompareOptions compare_options;
   arb::ListOptions list_options;
+  arb::ProbeVerbOptions probe_options;
   std::string worker_config;
   // The record names the program, not where this machine has it.
   if (!arguments.empty()) arguments.front() = "arbench";
+  if (arguments.size() > 1 && arguments[1] == "probe-child") {  // a process of the probe's own
+    return arb::probe_child_verb({arguments.begin() + 2, arguments.end()});
+  }
   run_options.command = command_line(arguments);
   compare_options.run.command = run_options.command;
   // Without the program's name and, resumed, without --resume FOLDER at the end.
@@ -170,6 +189,9 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   list->add_flag("--json", list_options.json, "as JSON");
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
   list->add_option("--nccl", list_options.nccl_paths, "a libnccl.so.2 or its folder; repeatable");
+  CLI::App* probe = app.add_subcommand(
+      "probe", "what stack this is, which allreduces it can run, and what an upgrade would open");
+  add_probe_options(*probe, probe_options);
   CLI::App* worker = app.add_subcommand("worker", "");
   worker->group("");  // hidden: the coordinator starts it
   worker->add_option("--config", worker_config)->required();
@@ -223,6 +245,7 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   const arb::Interrupt interrupt;
   // A reader that goes away (`arbench run | head`) must not cost the results.
   std::signal(SIGPIPE, SIG_IGN);
+  if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
   if (compare->parsed()) return arb::compare_verb(compare_options, terminal, interrupt);
   return arb::run_verb(run_options, terminal, interrupt);

@@ -280,13 +280,19 @@ Json json_of(const Facts& facts) {
 RecordedBox recorded_box_from_json(const std::string& text, const std::string& file) {
   try {
     const Json json = Json::parse(text);
+    const Json none = Json::object();
+    const auto part = [&](const char* name) -> const Json& {
+      const auto found = json.find(name);
+      return found == json.end() ? none : *found;
+    };
     RecordedBox box;
-    for (const auto& [name, value] : json.value("environment", Json::object()).items())
+    for (const auto& [name, value] : part("environment").items())
       box.environment[name] = value.get<std::string>();
-    box.answers = answers_of(json.value("answers", Json::object()));
-    for (const auto& [path, space] : json.value("spaces", Json::object()).items())
+    box.answers = answers_of(part("answers"));
+    for (const auto& [path, space] : part("spaces").items()) {
       box.spaces[path] = {space.at("size_bytes").get<std::uint64_t>(),
                           space.at("free_bytes").get<std::uint64_t>()};
+    }
     return box;
   } catch (const Json::exception& error) {
     throw EnvironmentError(fmt::format("{} is no recorded box: {}", file, error.what()));
