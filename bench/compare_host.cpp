@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "catalog.h"
 #include "coordinator/bundles.h"
@@ -23,7 +24,12 @@ std::optional<std::uint64_t> errors_of(const nvml::Device& device) {
 }  // namespace
 
 GpuHost::GpuHost(const RunOptions& options, std::string log_folder, const Interrupt& interrupt, Say say)
-    : options_(options), log_folder_(std::move(log_folder)), interrupt_(interrupt), say_(std::move(say)) {}
+    : options_(options), log_folder_(std::move(log_folder)), interrupt_(interrupt) {
+  // Arms share most of what there is to say.
+  say_ = [say = std::move(say), said = std::set<std::string>()](const std::string& sentence) mutable {
+    if (said.insert(sentence).second) say(sentence);
+  };
+}
 
 PreparedArm GpuHost::prepare(Role role, const ArmSpec& arm) {
   RunOptions options = options_;
@@ -62,7 +68,9 @@ PreparedArm GpuHost::prepare(Role role, const ArmSpec& arm) {
     if (!names.empty()) options.toolkits = {select_bundles({}, names).back()};
   }
 
-  auto session = std::make_unique<Session>(options, log_folder_, interrupt_, say_);
+  std::vector<std::string> said;
+  auto session = std::make_unique<Session>(options, log_folder_, interrupt_,
+                                           [&](const std::string& sentence) { said.push_back(sentence); });
   if (session->environment().evidence != Evidence::measured) {
     throw EnvironmentError(
         fmt::format("a comparison needs 2 GPUs that reach each other, because emulated rows have no time: "
@@ -71,6 +79,7 @@ PreparedArm GpuHost::prepare(Role role, const ArmSpec& arm) {
                     session->environment().why_emulated.empty() ? "--emulate was given"
                                                                 : session->environment().why_emulated));
   }
+  for (const std::string& sentence : said) say_(sentence);
   if (session->machine().bundles.size() > 1) {
     throw UsageError(fmt::format("an arm has one toolkit, and '{}' is {}", fmt::join(options.toolkits, ","),
                                  fmt::join(session->machine().bundles, " and ")));

@@ -423,7 +423,7 @@ Comparison golden_comparison() {
                                 .placebo = Judgement{.p = 0.5},
                                 .why = why});
   };
-  add("one_shot_push", 32 << 10, 6.25, 6.0625,
+  add("kernel_1", 32 << 10, 6.25, 6.0625,
       {.verdict = Verdict::faster,
        .ci_low = -0.034,
        .ci_high = -0.024,
@@ -441,7 +441,7 @@ Comparison golden_comparison() {
        .margin = 0.02,
        .mde = 0.009},
       "within 2%");
-  add("two_shot_pull", 2 << 20, 31, 31.25,
+  add("kernel_2", 2 << 20, 31, 31.25,
       {.verdict = Verdict::inconclusive,
        .ci_low = -0.009,
        .ci_high = 0.031,
