@@ -139,6 +139,7 @@ void add_probe_options(CLI::App& app, arb::ProbeVerbOptions& options) {
                  "the Python program or environment that serves the model (default: the active one)");
   app.add_option("--what-if", options.what_if,
                  "what would change: toolkit=13.1, or with libraries toolkit=13.1,flashinfer=0.7.4");
+  app.add_flag("--sources", options.probe.sources, "end with where each rule is from");
   app.add_flag("--json", options.json, "as JSON, see docs/probe.md");
   app.add_flag("--markdown", options.markdown,
                "as Markdown for a bug report, without host and user names and home paths");

@@ -127,7 +127,9 @@ void name_gpus(const Box& box, Facts& facts) {
   };
   any_of(
       "iommu.translates", [](const Gpu& gpu) { return gpu.iommu_translates; },
-      facts.gpus.empty() ? none : "/sys does not show the GPUs' IOMMU groups");
+      facts.gpus.empty()
+          ? none
+          : "/sys does not show the GPUs' IOMMU groups; arbench probe --deep verifies every pair instead");
   any_of(
       "acs.redirects", [](const Gpu& gpu) { return gpu.acs_redirects; },
       facts.gpus.empty() ? none : "the ports' configuration space could not be read");

@@ -354,9 +354,9 @@ void find_host(const Box& box, Facts& facts) {
       const std::string name = row.substr(0, colon);
       const std::string value = row.substr(std::min(row.find_first_not_of(' ', colon + 1), row.size()));
       constexpr std::array interesting{"RegistryDwords", "GrdmaPciTopoCheckOverride",
-                                       "EnablePCIERelaxedOrderingMode", "EnableResizableBar",
-                                       "DmaRemapPeerMmio"};
-      if (std::ranges::find(interesting, name) != interesting.end() && value != "\"\"" && !value.empty())
+                                       "EnablePCIERelaxedOrderingMode", "EnableResizableBar"};
+      if (std::ranges::find(interesting, name) != interesting.end() && value != "\"\"" && value != "0" &&
+          !value.empty())
         host.module_parameters.emplace(name, value);
     }
   } else if (!facts.gpus.empty()) {

@@ -160,6 +160,7 @@ Json json_of(const Verdict& verdict) {
 Json json_of(const WhatIf& what_if) {
   Json json = {{"assumptions", what_if.assumptions},
                {"newer_libraries", what_if.libraries},
+               {"cheaper_toolkit", text_or_null(what_if.cheaper)},
                {"changes", Json::array()},
                {"chain", Json::array()}};
   for (const Change& change : what_if.changes)
@@ -167,6 +168,7 @@ Json json_of(const WhatIf& what_if) {
                                {"now", change.now},
                                {"then", change.then},
                                {"effect", change.effect},
+                               {"newer_libraries_alone", change.libraries_alone},
                                {"kind", text_or_null(change.kind)},
                                {"because", text_or_null(change.because)}});
   for (const ChainStep& step : what_if.chain)
@@ -318,6 +320,8 @@ RuleSet rules_from_json(const std::string& text) {
     const Json json = Json::parse(text);
     for (const auto& [branch, cuda] : json.at("driver_cuda").items())
       set.driver_cuda[branch] = cuda.get<std::string>();
+    for (const auto& [major, version] : json.at("last_of_major").items())
+      set.last_of_major[major] = version.get<std::string>();
     for (const auto& [library, version] : json.at("newest").items())
       set.newest[library] = version.get<std::string>();
     for (const Json& one : json.at("approaches"))

@@ -40,6 +40,7 @@ struct Report {
   std::vector<Verdict> verdicts;
   std::optional<WhatIf> what_if;
   std::vector<Experiment> experiments;  // of --deep
+  bool with_sources = false;            // the page ends with each rule's sources
 };
 // The probe's report, strict JSON of schema 1 (docs/probe.md). `indent` < 0: one line.
 std::string report_to_json(const Report& report, int indent);

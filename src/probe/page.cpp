@@ -104,31 +104,65 @@ const Finding* common_block(const std::vector<Verdict>& verdicts) {
   return first;
 }
 
-std::string verdict_text(const Verdict& verdict) {
-  const std::string kind = verdict.kind.empty() ? "" : fmt::format("  [{}]", verdict.kind);
-  std::string out = fmt::format("  {:<8} {}{}\n", verdict.status, verdict.title, kind);
+bool same_findings(const std::vector<Finding>& a, const std::vector<Finding>& b) {
+  return std::ranges::equal(
+      a, b, [](const Finding& x, const Finding& y) { return x.rule == y.rule && x.because == y.because; });
+}
+
+// Approaches that fare alike for the same reasons share a paragraph.
+bool alike(const Verdict& a, const Verdict& b) {
+  return a.status == b.status && same_findings(a.findings, b.findings) && same_findings(a.notes, b.notes) &&
+         a.not_seen == b.not_seen;
+}
+
+// `told` holds the rules that the page has spelt out already: they are only named again.
+std::string verdict_text(const Verdict& verdict, const std::vector<std::string>& titles,
+                         std::set<std::string>& told) {
+  const std::string kind = verdict.kind.empty() ? "" : "  [" + verdict.kind + "]";
+  std::string out = labelled(fmt::format("{:<9}", verdict.status), enumerate(titles) + kind, 2);
+  const auto tell = [&](const char* label, const std::string& prefix, const Finding& finding, bool apart) {
+    if (!told.insert(finding.rule).second) {
+      out += labelled(label, fmt::format("{}as said above. ({})", prefix, finding.rule), 11);
+      return;
+    }
+    const bool way_out = !finding.way_out.empty();
+    out += labelled(label,
+                    fmt::format("{}{}{}. ({})", prefix, finding.because,
+                                way_out && !apart ? "; " + finding.way_out : "", finding.rule),
+                    11);
+    if (way_out && apart) out += labelled("way out: ", finding.way_out + ".", 11);
+  };
   for (std::size_t i = 0; i < verdict.findings.size(); ++i) {
     const Finding& finding = verdict.findings[i];
-    const bool other_kind = i > 0 && !finding.kind.empty();
-    out += labelled(i == 0 ? "" : "and ",
-                    (other_kind ? "[" + finding.kind + "] " : "") + finding.because + ".", 11);
-    if (!finding.way_out.empty()) out += labelled("way out: ", finding.way_out + ".", 11);
+    tell(i == 0 ? "" : "and ", i > 0 && !finding.kind.empty() ? "[" + finding.kind + "] " : "", finding,
+         true);
   }
-  for (const std::string& unseen : verdict.not_seen) out += labelled("not seen: ", unseen, 11);
-  for (const Finding& note : verdict.notes)
-    out += labelled("note: ", note.because + (note.way_out.empty() ? "." : "; " + note.way_out + "."), 11);
+  for (const std::string& unseen : verdict.not_seen) out += labelled("not seen: ", unseen + ".", 11);
+  for (const Finding& note : verdict.notes) tell("note: ", "", note, false);
   return out;
 }
 
 std::string verdicts_text(const Report& report) {
   std::string out = "CAN EACH APPROACH RUN HERE?\n";
   if (const Finding* all = common_block(report.verdicts)) {
-    out += labelled("BLOCKED  ", fmt::format("all of them: {}. Way out: {}.", all->because, all->way_out), 2);
+    out +=
+        labelled("BLOCKED  ",
+                 fmt::format("all of them: {}. Way out: {}. ({})", all->because, all->way_out, all->rule), 2);
     return out;
   }
+  std::set<std::string> rules_told;
   for (const char* const status : {"WORKS", "UNKNOWN", "BLOCKED"}) {
-    for (const Verdict& verdict : report.verdicts) {
-      if (verdict.status == status) out += verdict_text(verdict);
+    std::vector<bool> told(report.verdicts.size());
+    for (std::size_t i = 0; i < report.verdicts.size(); ++i) {
+      const Verdict& verdict = report.verdicts[i];
+      if (verdict.status != status || told[i]) continue;
+      std::vector<std::string> titles;
+      for (std::size_t j = i; j < report.verdicts.size(); ++j) {
+        if (!alike(verdict, report.verdicts[j])) continue;
+        titles.push_back(report.verdicts[j].title);
+        told[j] = true;
+      }
+      out += verdict_text(verdict, titles, rules_told);
     }
   }
   return out;
@@ -158,8 +192,26 @@ std::string what_if_text(const WhatIf& what_if) {
   const auto line = [&](const std::string& label, const std::vector<std::string>& titles) {
     if (!titles.empty()) out += labelled(label, enumerate(titles) + ".", 2);
   };
-  const auto opens = list("opens");
-  out += labelled("opens: ", (opens.empty() ? std::string("nothing by itself") : enumerate(opens)) + ".", 2);
+  if (!what_if.chain.empty() && what_if.chain.front().link == "driver")
+    out += labelled("driver: ", what_if.chain.front().text + ".", 2);
+  std::vector<std::string> opens;
+  for (const Change& change : what_if.changes) {
+    if (change.effect != "opens") continue;
+    opens.push_back(change.title + (change.libraries_alone
+                                        ? fmt::format(" (so would {} with the toolkit that is there)",
+                                                      assumption_text(what_if.libraries))
+                                        : ""));
+  }
+  const bool steps =
+      std::ranges::any_of(what_if.chain, [](const ChainStep& step) { return step.action == "replace"; });
+  out += labelled(steps && !opens.empty() ? "opens, once the steps below are done: " : "opens: ",
+                  (opens.empty() ? std::string("nothing by itself") : enumerate(opens)) + ".", 2);
+  if (!what_if.cheaper.empty())
+    out += labelled(
+        "cheaper: ",
+        fmt::format("CUDA toolkit {} opens the same, and PyTorch and what was built with it may stay.",
+                    what_if.cheaper),
+        2);
   line(fmt::format("opens together with {}: ", assumption_text(what_if.libraries)),
        list("opens with newer libraries"));
   line(fmt::format("opened by {} alone, whatever the toolkit: ", assumption_text(what_if.libraries)),
@@ -379,7 +431,7 @@ std::vector<std::string> sections(const Report& report) {
       verdicts_text(report),    report.what_if ? what_if_text(*report.what_if) : std::string(),
       experiments_text(report), stack_text(facts),
       gpus_text(facts),         host_text(facts),
-      unseen_text(facts),       sources_text(report)};
+      unseen_text(facts),       report.with_sources ? sources_text(report) : std::string()};
   std::erase_if(all, [](const std::string& text) { return text.empty(); });
   return all;
 }
@@ -404,13 +456,27 @@ void replace_words(std::string& text, const std::string& from, const std::string
   }
 }
 
+std::string without_trailing_blanks(const std::string& text) {
+  std::string out;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::size_t last = end;
+    while (last > begin && text[last - 1] == ' ') --last;
+    out.append(text, begin, last - begin);
+    out += '\n';
+    begin = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string page(const Report& report) {
   std::string out = "arbench probe: " + wrapped(gpu_line(*report.facts), 15, 0) + "\n" +
                     wrapped(stack_line(*report.facts), 0, 0) + "\n";
   for (const std::string& section : sections(report)) out += "\n" + section;
-  return out;
+  if (!report.with_sources) out += "\nWhere each (rule) is from: arbench probe --sources.\n";
+  return without_trailing_blanks(out);
 }
 
 std::string redacted(std::string text, const Box& box) {
@@ -469,6 +535,7 @@ std::string markdown(const Report& report, const Box& box, bool redact) {
     out += fmt::format("\n<details><summary>{}</summary>\n\n```\n{}```\n\n</details>\n",
                        section.substr(0, end), section.substr(end + 1));
   }
+  out = without_trailing_blanks(out);
   return redact ? redacted(std::move(out), box) : out;
 }
 

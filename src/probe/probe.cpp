@@ -120,6 +120,7 @@ std::string report(const Box& box, const ProbeOptions& options) {
     report.experiments = run_experiments(box, facts, {.program = options.program});
   }
   report.facts = &facts;
+  report.with_sources = options.sources;
   report.verdicts = judge(rules, facts.map);
   const auto assumed = options.what_if.empty() ? default_assumption(facts) : options.what_if;
   if (!assumed.empty()) report.what_if = what_if(rules, facts.map, assumed);

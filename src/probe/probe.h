@@ -18,7 +18,8 @@ struct ProbeOptions {
   std::string python;                          // --python
   std::map<std::string, std::string> what_if;  // --what-if toolkit=13.1,flashinfer=0.7.4
   bool deep = false;
-  bool redact = true;  // of Markdown
+  bool sources = false;  // on the page, too
+  bool redact = true;    // of Markdown
   Output output = Output::page;
   std::filesystem::path box;                         // --box: a recorded box instead of this machine
   std::filesystem::path program = "/proc/self/exe";  // that runs the children

@@ -65,7 +65,9 @@ class Parser {
     if (at_ >= text_.size() || !is_name_start(text_[at_])) fail("no name");
     const std::size_t begin = at_;
     while (at_ < text_.size() && is_name_part(text_[at_])) ++at_;
-    return std::string(text_.substr(begin, at_ - begin));
+    std::string found(text_.substr(begin, at_ - begin));
+    if (found == "and" || found == "or" || found == "in") fail("no name");
+    return found;
   }
   std::string value() {
     skip();
@@ -281,6 +283,35 @@ std::string now_of(const std::string& link, const FactMap& map) {
   return filled("{" + fact + "}", map);
 }
 
+// The last toolkit of the major version that PyTorch was built for, where it is newer than the one in use,
+// older than the assumed one, and does for every approach what the assumed one does.
+std::string cheaper_toolkit(const RuleSet& rules, const FactMap& map,
+                            std::map<std::string, std::string> assumptions,
+                            const std::vector<Verdict>& then) {
+  const auto fact = [&](const char* name) {
+    const auto found = map.find(name);
+    return found == map.end() || found->second.state != Fact::State::known
+               ? std::nullopt
+               : Version::parse(found->second.value);
+  };
+  const auto torch = fact("torch.cuda");
+  if (!torch) return {};
+  const auto last = rules.last_of_major.find(std::to_string(torch->part(0)));
+  if (last == rules.last_of_major.end()) return {};
+  const Version version = Version::parse(last->second).value_or(Version{});
+  if (version >= Version::parse(assumptions["toolkit"]).value_or(Version{})) return {};
+  if (const auto used = fact("toolkit.jit"); used && *used >= version) return {};
+  assumptions["toolkit"] = last->second;
+  const auto cheaper = judge(rules, assume(rules, map, assumptions));
+  const auto now = judge(rules, map);
+  bool opens = false;
+  for (std::size_t i = 0; i < then.size(); ++i) {
+    if (cheaper[i].status != then[i].status) return {};
+    opens = opens || (then[i].status == "WORKS" && now[i].status != "WORKS");
+  }
+  return opens ? last->second : std::string();
+}
+
 // The rule that explains a verdict best.
 std::pair<std::string, std::string> reason_of(const Verdict& verdict) {
   if (!verdict.findings.empty()) return {verdict.findings.front().because, verdict.findings.front().kind};
@@ -366,7 +397,7 @@ FactMap assume(const RuleSet& rules, FactMap map, const std::map<std::string, st
 
 WhatIf what_if(const RuleSet& rules, const FactMap& map,
                const std::map<std::string, std::string>& assumptions) {
-  WhatIf result{.assumptions = assumptions, .libraries = {}, .changes = {}, .chain = {}};
+  WhatIf result{.assumptions = assumptions, .libraries = {}, .changes = {}, .chain = {}, .cheaper = {}};
   for (const auto& [library, version] : rules.newest) {
     // Only what is there can be made newer, and only what was not assumed already.
     const auto present = map.find(library + ".version");
@@ -389,13 +420,15 @@ WhatIf what_if(const RuleSet& rules, const FactMap& map,
                   .then = then[i].status,
                   .effect = {},
                   .because = {},
-                  .kind = {}};
+                  .kind = {},
+                  .libraries_alone = false};
     const bool worked = now[i].status == "WORKS";
+    change.libraries_alone = !worked && libraries[i].status == "WORKS";
     if (worked) {
       change.effect = then[i].status == "WORKS" ? "keeps working" : "breaks";
     } else if (then[i].status == "WORKS") {
       change.effect = "opens";
-    } else if (libraries[i].status == "WORKS") {
+    } else if (change.libraries_alone) {
       change.effect = "newer libraries alone open it";
     } else if (together[i].status == "WORKS") {
       change.effect = "opens with newer libraries";
@@ -407,6 +440,7 @@ WhatIf what_if(const RuleSet& rules, const FactMap& map,
     result.changes.push_back(std::move(change));
   }
   if (!assumptions.contains("toolkit")) return result;
+  result.cheaper = cheaper_toolkit(rules, map, assumptions, then);
   FactMap wanted = map;
   for (const auto& [what, version] : assumptions) {
     std::string name = "want." + what;

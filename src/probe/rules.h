@@ -75,7 +75,8 @@ struct RuleSet {
   std::vector<Rule> rules;
   std::vector<std::string> links;  // of the chain, in the order of an upgrade
   std::vector<ChainRule> chain;
-  std::map<std::string, std::string> driver_cuda;  // "590" -> "13.1"
+  std::map<std::string, std::string> driver_cuda;    // "590" -> "13.1"
+  std::map<std::string, std::string> last_of_major;  // "12" -> "12.9"
   std::map<std::string, std::string> newest;  // libraries that an upgrade may bring: "flashinfer" -> "0.7.4"
 };
 
@@ -115,10 +116,11 @@ struct Change {
   std::string title;
   std::string now;
   std::string then;
-  std::string effect;  // "opens", "opens with newer libraries", "newer libraries alone open it", "stays
-                       // shut", "unknown", "keeps working", "breaks"
+  std::string effect;   // "opens", "opens with newer libraries", "newer libraries alone open it", "stays
+                        // shut", "unknown", "keeps working", "breaks"
   std::string because;  // of what stays shut or is unknown
   std::string kind;
+  bool libraries_alone = false;  // newer libraries would do it without the assumption
 };
 
 struct ChainStep {
@@ -136,6 +138,7 @@ struct WhatIf {
   std::map<std::string, std::string> libraries;  // the newer libraries of "with newer libraries"
   std::vector<Change> changes;
   std::vector<ChainStep> chain;  // of a toolkit that is assumed
+  std::string cheaper;           // a toolkit of PyTorch's own major version that opens the same; empty: none
 };
 WhatIf what_if(const RuleSet& rules, const FactMap& map,
                const std::map<std::string, std::string>& assumptions);
