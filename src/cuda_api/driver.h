@@ -27,12 +27,12 @@ namespace arb::cuda {
                               entry(cuLibraryUnload) entry(cuLibraryGetKernel) entry(cuKernelGetFunction)    \
                                   entry(cuKernelGetParamInfo) entry(cuKernelGetAttribute)                    \
                                       entry(cuStreamCreate) entry(cuStreamDestroy) entry(cuStreamQuery)      \
-                                          entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)                \
-                                              entry(cuStreamEndCapture) entry(cuEventCreate)                 \
-                                                  entry(cuEventDestroy) entry(cuEventRecord)                 \
-                                                      entry(cuEventQuery) entry(cuEventElapsedTime)          \
-                                                          entry(cuGraphCreate) entry(cuGraphDestroy)         \
-                                                              entry(cuGraphAddNode_v2)                       \
+                                          entry(cuStreamSynchronize) entry(cuLaunchKernelEx)                 \
+                                              entry(cuStreamBeginCapture) entry(cuStreamEndCapture)          \
+                                                  entry(cuEventCreate) entry(cuEventDestroy)                 \
+                                                      entry(cuEventRecord) entry(cuEventQuery)               \
+                                                          entry(cuEventElapsedTime) entry(cuGraphCreate)     \
+                                                              entry(cuGraphDestroy) entry(cuGraphAddNode_v2) \
                                                                   entry(cuGraphInstantiateWithParams)        \
                                                                       entry(cuGraphUpload)                   \
                                                                           entry(cuGraphLaunch)               \
