@@ -223,8 +223,9 @@ int p2p_from(const std::vector<std::string>& task) {
     std::cout << "begin " << target << std::endl;
     try {
       const cuda::Context to(target);
-      std::cout << "worked " << target << " " << p2p_pair(from, to, kernels ? &*kernels : nullptr)
-                << std::endl;
+      const std::string detail =
+          p2p_pair(from, to, kernels ? &*kernels : nullptr);  // before anything is said
+      std::cout << "worked " << target << " " << detail << std::endl;
     } catch (const std::exception& error) {
       std::cout << "failed " << target << " " << one_line(error.what(), 200) << std::endl;
     }
@@ -911,10 +912,12 @@ class Deep {
     two_shot.run = [this, python](Experiment& experiment, milliseconds left) {
       const fs::path script = folder_.path() / "two_shot.py";
       std::ofstream(script) << torch_two_shot;
-      const ChildSaid said = run_child({.program = python,
-                                        .arguments = {script.string()},
-                                        .environment = {},
-                                        .deadline = std::min(left, milliseconds(50'000))});
+      const ChildSaid said = run_child(
+          {.program = python,
+           .arguments = {script.string()},
+           // Two-shot needs no multicast, and making multicast objects is no experiment for a shared host.
+           .environment = {{"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}, {"NCCL_NVLS_ENABLE", "0"}},
+           .deadline = std::min(left, milliseconds(50'000))});
       experiment.state = said.problem().empty() ? "worked" : "failed";
       experiment.detail = said.problem().empty() ? one_line(said.out, 200) : said.problem();
     };

@@ -390,6 +390,7 @@ std::string experiments_text(const Report& report) {
       same->second.push_back(one.id);
       continue;
     }
+    if (one.state == "worked" && one.id.starts_with("peer path ")) continue;  // its GPU's row counts it
     const std::string head = fmt::format("  {:<8} {:<30} ", one.state, one.id);
     out += head + wrapped(one.detail, head.size(), 11) + "\n";
   }
