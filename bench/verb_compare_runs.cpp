@@ -121,7 +121,8 @@ Cells cells_of(const Side& side, const std::string& folder) {
   return cells;
 }
 
-// Times of earlier nights on the same machine, by full name of the cell; one line a night (docs/nightly.md).
+// Times of earlier good nights on the same machine, by full name of the cell; one line a night
+// (docs/nightly.md).
 std::map<std::string, std::vector<double>> read_history(const fs::path& path, const Side& side) {
   std::map<std::string, std::vector<double>> times;
   std::ifstream file(path, std::ios::binary);
@@ -132,6 +133,11 @@ std::map<std::string, std::vector<double>> read_history(const fs::path& path, co
       const nlohmann::json night = nlohmann::json::parse(line);
       if (night.at("driver") != side.driver || night.at("gpus").get<std::vector<std::string>>() != side.gpus)
         continue;
+      // A pinned night is what should be from then on, and what was before says nothing; a bad night is no
+      // drift.
+      const bool pinned = night.contains("pinned") && night.at("pinned") == true;
+      if (pinned) times.clear();
+      if (!pinned && night.at("good") != true) continue;
       for (const auto& [name, time] : night.at("cells").items()) {
         const double us = time;
         if (!(us > 0))

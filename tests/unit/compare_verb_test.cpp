@@ -390,7 +390,7 @@ TEST_F(CompareRuns, HistoryKnowsTheDrift) {
   std::string history;
   const std::string start = std::string(catalog().front().contender) + "/13.0-nvrtc/bf16/n2/";
   for (const double factor : {1.0, 1.1, 0.9, 1.05, 0.95, 1.0}) {
-    history += R"({"time": "t", "driver": "580.82.07", "gpus": ["GPU-0"], "cells": {)";
+    history += R"({"time": "t", "driver": "580.82.07", "gpus": ["GPU-0"], "good": true, "cells": {)";
     for (const auto& [bytes, us] : {std::pair{1 << 10, 5.0}, {64 << 10, 5.2}, {8 << 20, 33.0}}) {
       history += (bytes == 1 << 10 ? "\"" : ", \"") + start + std::to_string(bytes) +
                  "/out/pipelined/warm\": " + std::to_string(us * factor);
