@@ -836,7 +836,7 @@ class Deep {
                                  : run_child({.program = options_.program,
                                               .arguments = task,
                                               .environment = {},
-                                              .deadline = std::min(left, milliseconds(10'000))});
+                                              .deadline = std::min(left, options_.pair_deadline)});
       std::set<std::uint32_t> done;
       std::optional<std::uint32_t> begun;
       for (const std::string& row : split_list(said.out, '\n')) {
@@ -862,7 +862,9 @@ class Deep {
       if (done.empty()) {
         for (const std::uint32_t target : targets)
           add_pair(source, target, left < milliseconds(500) ? "not run" : "failed",
-                   left < milliseconds(500) ? "the time for its GPU was up" : said.problem());
+                   left < milliseconds(500) ? "the time for its GPU was up"
+                   : said.problem().empty() ? "its process said nothing of it"
+                                            : said.problem());
         tried += left < milliseconds(500) ? 0U : targets.size();
         break;
       }

@@ -29,6 +29,7 @@ struct Experiment {
 
 struct DeepOptions {
   std::filesystem::path program = "/proc/self/exe";  // runs the children; tests put another one here
+  std::chrono::milliseconds pair_deadline{10'000};   // of the pairs that one process tries
   std::chrono::milliseconds budget{60'000};  // of all together: what is left over is not run, and says so
 };
 

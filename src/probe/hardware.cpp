@@ -107,7 +107,7 @@ std::vector<std::string> nvidia_devices(const Box& box) {
   return found;
 }
 
-void add_sys(const Box& box, Facts& facts, Gpu& gpu) {
+void add_sys(const Box& box, Gpu& gpu) {
   if (!gpu.answer.pci_address) return;
   const std::string address = kernel_address(*gpu.answer.pci_address);
   gpu.answer.pci_address = address;
@@ -155,7 +155,6 @@ void add_sys(const Box& box, Facts& facts, Gpu& gpu) {
   if (redirects || (any_known && all_known)) gpu.acs_redirects = redirects;
   if (const auto module = box.resolve(folder + "/driver"))
     gpu.driver_module = fs::path(*module).filename().string();
-  static_cast<void>(facts);
 }
 
 // "590" of "590.44.01".
@@ -295,7 +294,12 @@ void find_gpus(const Box& box, const FactOptions& options, Facts& facts) {
     if (!box.is_folder(pci_devices))
       facts.unseen.push_back({"GPUs on the PCI bus", "/sys/bus/pci/devices cannot be read"});
   }
-  for (Gpu& gpu : facts.gpus) add_sys(box, facts, gpu);
+  const auto hidden = std::ranges::count_if(facts.gpus, [](const Gpu& gpu) { return !gpu.answer.ordinal; });
+  if (answers.driver_why.empty() && !answers.gpus.empty() && hidden > 0 && hidden <= std::ssize(facts.gpus) &&
+      answers.cuda_driver)
+    facts.unseen.push_back({fmt::format("what CUDA says of {} of {} GPUs", hidden, facts.gpus.size()),
+                            "CUDA programs do not see them; CUDA_VISIBLE_DEVICES may hide them"});
+  for (Gpu& gpu : facts.gpus) add_sys(box, gpu);
   const bool some_lost = std::ranges::any_of(facts.gpus, [](const Gpu& gpu) { return gpu.pci_path.empty(); });
   if (!facts.gpus.empty() && some_lost)
     facts.unseen.push_back({"how the GPUs are wired", "/sys/bus/pci/devices does not show all of them"});
