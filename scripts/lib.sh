@@ -81,5 +81,5 @@ build_preset() {
   shift
   cd "$repository" || return
   step "configuring $preset" cmake --preset "$preset" || return
-  step "building $preset" cmake --build --preset "$preset" -j "$jobs"
+  step "building $preset" cmake --build --preset "$preset" -j "$jobs" "$@"
 }
