@@ -31,48 +31,206 @@ LaunchShape pull_shape(std::uint64_t bytes_of_part) {
   const std::uint64_t blocks = std::clamp<std::uint64_t>((vectors + threads - 1) / threads, 1, most_blocks);
   return {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(threads)};
 }
-LaunchShape one_shot_shape(std::uint32_t /*ranks*/, std::uint64_t bytes) {
+LaunchShape one_shot_shape(const Team& /*team*/, std::uint64_t bytes) {
   return pull_shape(bytes);
 }
-LaunchShape two_shot_shape(std::uint32_t ranks, std::uint64_t bytes) {
-  return pull_shape(bytes / ranks);
+LaunchShape two_shot_shape(const Team& team, std::uint64_t bytes) {
+  return pull_shape(bytes / team.ranks);
 }
-LaunchShape no_shape(std::uint32_t /*ranks*/, std::uint64_t /*bytes*/) {
+
+// A thread takes one vector while there are enough: what it waits for is a trip, not bandwidth.
+LaunchShape push_shape(std::uint64_t bytes_of_part) {
+  constexpr std::uint64_t most_blocks = 256;
+  const std::uint64_t vectors = (bytes_of_part + vector_bytes - 1) / vector_bytes;
+  const std::uint64_t threads = vectors <= 64      ? 64
+                                : vectors <= 16384 ? 128
+                                : vectors <= 65536 ? 256
+                                                   : max_threads;
+  const std::uint64_t blocks = std::clamp<std::uint64_t>((vectors + threads - 1) / threads, 1, most_blocks);
+  return {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(threads)};
+}
+LaunchShape one_shot_push_shape(const Team& /*team*/, std::uint64_t bytes) {
+  return push_shape(bytes);
+}
+LaunchShape two_shot_push_shape(const Team& team, std::uint64_t bytes) {
+  return push_shape(bytes / team.ranks);
+}
+LaunchShape hierarchical_shape(const Team& team, std::uint64_t bytes) {
+  return push_shape(bytes / team.island_ranks);
+}
+LaunchShape no_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return {0, 0};
 }
 
-std::optional<std::uint64_t> one_shot_wire_bytes(std::uint32_t ranks, std::uint64_t bytes) {
-  return (ranks - 1) * bytes;
+std::optional<std::uint64_t> one_shot_wire_bytes(const Team& team, std::uint64_t bytes) {
+  return (team.ranks - 1) * bytes;
 }
-// The busiest rank has the largest shard: it pulls that from every peer, and every other shard from its
-// owner.
-std::optional<std::uint64_t> two_shot_wire_bytes(std::uint32_t ranks, std::uint64_t bytes) {
+
+// The busiest of `members` ranks that share a message: it moves every other share once, and its own to or
+// from every other member and to `partners` more.
+std::uint64_t most_shared_bytes(std::uint64_t members, std::uint64_t partners, std::uint64_t bytes) {
   const std::uint64_t vectors = (bytes + vector_bytes - 1) / vector_bytes;
   std::uint64_t most = 0;
-  for (std::uint64_t rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t begin = std::min(bytes, vectors * rank / ranks * vector_bytes);
-    const std::uint64_t end = std::min(bytes, vectors * (rank + 1) / ranks * vector_bytes);
-    most = std::max(most, (ranks - 1) * (end - begin) + bytes - (end - begin));
+  for (std::uint64_t member = 0; member < members; ++member) {
+    const std::uint64_t begin = std::min(bytes, vectors * member / members * vector_bytes);
+    const std::uint64_t end = std::min(bytes, vectors * (member + 1) / members * vector_bytes);
+    most = std::max(most, (members - 1 + partners) * (end - begin) + bytes - (end - begin));
   }
   return most;
 }
-std::optional<std::uint64_t> unknown_wire_bytes(std::uint32_t /*ranks*/, std::uint64_t /*bytes*/) {
+std::optional<std::uint64_t> two_shot_wire_bytes(const Team& team, std::uint64_t bytes) {
+  return most_shared_bytes(team.ranks, 0, bytes);
+}
+// A message of fewer vectors than ranks goes whole to every peer.
+std::optional<std::uint64_t> two_shot_push_wire_bytes(const Team& team, std::uint64_t bytes) {
+  const bool too_short = (bytes + vector_bytes - 1) / vector_bytes < team.ranks;
+  return too_short ? one_shot_wire_bytes(team, bytes) : two_shot_wire_bytes(team, bytes);
+}
+std::optional<std::uint64_t> hierarchical_wire_bytes(const Team& team, std::uint64_t bytes) {
+  if ((bytes + vector_bytes - 1) / vector_bytes < team.island_ranks) return one_shot_wire_bytes(team, bytes);
+  return most_shared_bytes(team.island_ranks, team.ranks / team.island_ranks - 1, bytes);
+}
+std::optional<std::uint64_t> unknown_wire_bytes(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return std::nullopt;
+}
+// A ring sends every shard but one in each of its two rounds; the smallest shard may be the one that is left
+// out.
+std::optional<std::uint64_t> ring_wire_bytes(const Team& team, std::uint64_t bytes) {
+  const std::uint64_t vectors = (bytes + vector_bytes - 1) / vector_bytes;
+  const auto shard_bytes = [&](std::uint64_t shard) {
+    shard %= team.ranks;
+    return std::min(bytes, vectors * (shard + 1) / team.ranks * vector_bytes) -
+           std::min(bytes, vectors * shard / team.ranks * vector_bytes);
+  };
+  std::uint64_t most = 0;
+  for (std::uint64_t rank = 0; rank < team.ranks; ++rank)
+    most = std::max(most, 2 * bytes - shard_bytes(rank + 1) - shard_bytes(rank + 2));
+  return most;
+}
+
+std::uint64_t no_scratch(const Team& /*team*/, std::uint64_t /*capacity_bytes*/) {
+  return 0;
+}
+std::uint64_t two_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
+  return 2 * capacity_bytes;
+}
+std::uint64_t four_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
+  return 4 * capacity_bytes;
+}
+std::uint64_t one_shot_push_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  return 2 * team.ranks * capacity_bytes;
+}
+std::uint64_t two_shot_push_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  return 4 * team.ranks * share_area_bytes(capacity_bytes, team.ranks);
+}
+std::uint64_t hierarchical_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  const std::uint64_t islands = team.ranks / team.island_ranks;
+  return 2 * (2 * team.island_ranks + islands) * share_area_bytes(capacity_bytes, team.island_ranks) +
+         2 * team.ranks * share_area_bytes(0, 1) + capacity_bytes;
+}
+
+std::uint32_t two_roundings(std::uint32_t /*ranks*/) {
+  return 2;
 }
 
 constexpr std::string_view rank_order = "rank order, fp32, one rounding";
 
+// What most rows have; each row below says where it differs.
+constexpr CatalogRow usual{.contender = "",
+                           .kernel = "",
+                           .source = Source::kernel,
+                           .style = Style::staged,
+                           .in_place = true,
+                           .in_place_refusal = "",
+                           .scratch_bytes = two_messages,
+                           .sentinel = false,
+                           .programmatic = false,
+                           .needs_islands = false,
+                           .rank_order = true,
+                           .sum_order = rank_order,
+                           .roundings = one_rounding,
+                           .shape = one_shot_shape,
+                           .wire_bytes_theory = one_shot_wire_bytes};
+
+// A copy of the usual row, changed by `change`.
+template <class Change>
+constexpr CatalogRow row(std::string_view contender, std::string_view kernel, Change change) {
+  CatalogRow made = usual;
+  made.contender = contender;
+  made.kernel = kernel;
+  change(made);
+  return made;
+}
+
 constexpr std::array rows{
-    CatalogRow{"one_shot_pull", "one_shot_pull", Source::kernel, Style::staged, true, "", 2, true, rank_order,
-               one_rounding, one_shot_shape, one_shot_wire_bytes},
-    CatalogRow{"one_shot_pull/symmetric", "one_shot_pull", Source::kernel, Style::symmetric, false,
-               in_place_refused_pull, 0, true, rank_order, one_rounding, one_shot_shape, one_shot_wire_bytes},
-    CatalogRow{"two_shot_pull", "two_shot_pull", Source::kernel, Style::staged, true, "", 4, true, rank_order,
-               one_rounding, two_shot_shape, two_shot_wire_bytes},
-    CatalogRow{"two_shot_pull/symmetric", "two_shot_pull", Source::kernel, Style::symmetric, true, "", 4,
-               true, rank_order, one_rounding, two_shot_shape, two_shot_wire_bytes},
-    CatalogRow{"nccl", "", Source::nccl, Style::staged, true, "", 0, false, "NCCL's choice",
-               rounding_per_addition, no_shape, unknown_wire_bytes},
+    row("one_shot_pull", "one_shot_pull", [](CatalogRow&) {}),
+    row("one_shot_pull/symmetric", "one_shot_pull",
+        [](CatalogRow& r) {
+          r.style = Style::symmetric;
+          r.in_place = false;
+          r.in_place_refusal = in_place_refused_pull;
+          r.scratch_bytes = no_scratch;
+        }),
+    row("two_shot_pull", "two_shot_pull",
+        [](CatalogRow& r) {
+          r.scratch_bytes = four_messages;
+          r.shape = two_shot_shape;
+          r.wire_bytes_theory = two_shot_wire_bytes;
+        }),
+    row("two_shot_pull/symmetric", "two_shot_pull",
+        [](CatalogRow& r) {
+          r.style = Style::symmetric;
+          r.scratch_bytes = four_messages;
+          r.shape = two_shot_shape;
+          r.wire_bytes_theory = two_shot_wire_bytes;
+        }),
+    row("one_shot_push", "one_shot_push",
+        [](CatalogRow& r) {
+          r.scratch_bytes = one_shot_push_scratch;
+          r.sentinel = true;
+          r.programmatic = true;
+          r.shape = one_shot_push_shape;
+        }),
+    row("two_shot_push", "two_shot_push",
+        [](CatalogRow& r) {
+          r.scratch_bytes = two_shot_push_scratch;
+          r.sentinel = true;
+          r.programmatic = true;
+          r.shape = two_shot_push_shape;
+          r.wire_bytes_theory = two_shot_push_wire_bytes;
+        }),
+    row("ring", "ring",
+        [](CatalogRow& r) {
+          r.scratch_bytes = four_messages;
+          r.programmatic = true;
+          r.rank_order = false;
+          r.sum_order = "ring order from the shard's rank, fp32, rounded at every hop";
+          r.roundings = rounding_per_addition;
+          r.shape = two_shot_shape;
+          r.wire_bytes_theory = ring_wire_bytes;
+        }),
+    row("hierarchical", "hierarchical",
+        [](CatalogRow& r) {
+          r.scratch_bytes = hierarchical_scratch;
+          r.sentinel = true;
+          r.programmatic = true;
+          r.needs_islands = true;
+          r.rank_order = false;
+          r.sum_order = "in the island, then over islands, fp32, a rounding each";
+          r.roundings = two_roundings;
+          r.shape = hierarchical_shape;
+          r.wire_bytes_theory = hierarchical_wire_bytes;
+        }),
+    row("nccl", "",
+        [](CatalogRow& r) {
+          r.source = Source::nccl;
+          r.scratch_bytes = no_scratch;
+          r.rank_order = false;
+          r.sum_order = "NCCL's choice";
+          r.roundings = rounding_per_addition;
+          r.shape = no_shape;
+          r.wire_bytes_theory = unknown_wire_bytes;
+        }),
 };
 
 }  // namespace

@@ -17,7 +17,8 @@ struct Cell {
   std::string nccl;       // "2.28.9+cuda13.0": which NCCL; empty for kernels and for emulated cells
   Dtype dtype = Dtype::bf16;
   std::uint32_t ranks = 0;
-  std::uint64_t bytes = 0;  // of one rank's tensor
+  std::uint32_t island_ranks = 0;  // ranks of one island of a box that has several; 0: none
+  std::uint64_t bytes = 0;         // of one rank's tensor
   Place place = Place::out;
   Mode mode = Mode::pipelined;
   Cache cache = Cache::warm;

@@ -63,6 +63,7 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("nccl", cell.nccl);
   visit("dtype", cell.dtype);
   visit("ranks", cell.ranks);
+  visit("island_ranks", cell.island_ranks);
   visit("bytes", cell.bytes);
   visit("place", cell.place);
   visit("mode", cell.mode);

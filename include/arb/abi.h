@@ -15,13 +15,15 @@ constexpr int max_threads = 512;  // of a block: leaves 128 registers a thread
 // What a kernel was doing when it waited; names for people are in phase_name().
 enum class Phase : u32 {
   none = 0,
-  publish = 1,  // peers' inputs are readable
-  reduce = 2,   // peers' reduced shards are readable
-  finish = 3,   // peers have read what this rank is about to reuse
-  gate = 4,     // support kernels: the host opens the gate
-  barrier = 5,  // support kernels: all ranks arrive
+  publish = 1,   // peers' inputs are readable
+  reduce = 2,    // peers' reduced shards are readable
+  finish = 3,    // peers have read what this rank is about to reuse
+  gate = 4,      // support kernels: the host opens the gate
+  barrier = 5,   // support kernels: all ranks arrive
+  exchange = 6,  // peers' messages are here
+  gather = 7,    // peers' shards are here
 };
-constexpr int phase_count = 6;
+constexpr int phase_count = 8;
 
 constexpr const char* phase_name(Phase phase) {
   switch (phase) {
@@ -35,6 +37,10 @@ constexpr const char* phase_name(Phase phase) {
       return "gate";
     case Phase::barrier:
       return "barrier";
+    case Phase::exchange:
+      return "exchange";
+    case Phase::gather:
+      return "gather";
     case Phase::none:
       break;
   }
@@ -87,12 +93,20 @@ struct KernelParams {
   u64 deadline_ns;     // how long a wait may take
   u32 rank;
   u32 ranks;
+  u32 island_ranks;  // ranks [k * island_ranks, (k + 1) * island_ranks) are close to each other; 0: not known
+  u32 step;          // which launch of a schedule of several this is
 };
+
+// What an area holds that takes one of `parts` shares of a message: the share, and the whole of a message of
+// so few vectors that it cannot be shared.
+constexpr u64 share_area_bytes(u64 capacity_bytes, u32 parts) {
+  return capacity_bytes / parts / vector_bytes * vector_bytes + (max_ranks + 1) * vector_bytes;
+}
 
 constexpr u64 flags_bytes = static_cast<u64>(phase_count) * max_blocks * max_ranks * sizeof(u32);
 
 static_assert(sizeof(void*) == 8, "64-bit only");
-static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 2 * 4,
+static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 4 * 4,
               "no padding: the loader checks the size");
 static_assert(ticks_per_call % max_blocks == 0, "");
 static_assert(sizeof(FailureRecord) == 32, "");

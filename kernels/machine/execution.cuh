@@ -5,10 +5,10 @@
 
 #define ARB_DEVICE __device__ __forceinline__
 // Defines the exported function `name` that runs `call`, an expression in `params`.
-#define ARB_KERNEL(name, call)                                   \
+#define ARB_KERNEL(name, call)                                      \
   extern "C" __global__ void __launch_bounds__(arb::max_threads, 1) \
-      name(const __grid_constant__ arb::KernelParams params) {   \
-    call;                                                        \
+      name(const __grid_constant__ arb::KernelParams params) {      \
+    call;                                                           \
   }
 // Lists a file's exported functions for the emulator; a GPU finds them by name.
 #define ARB_KERNEL_TABLE(name, ...)
@@ -41,6 +41,21 @@ ARB_DEVICE void block_barrier(Site) {
 // `slot` itself; a labelled site because a protocol that never switches must be caught.
 ARB_DEVICE u32 choose_slot(u32 slot, Site) {
   return slot;
+}
+
+// Until all kernels that this one follows have ended and their accesses are visible; no effect under a plain
+// edge, which has waited already. Nothing that they touch may be touched before.
+ARB_DEVICE void wait_for_previous_kernel(Site) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel of the stream start once every block has said so; no effect under a plain edge.
+ARB_DEVICE void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 }  // namespace arb::machine

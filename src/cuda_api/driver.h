@@ -23,7 +23,7 @@ namespace arb::cuda {
                       entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) entry(                         \
                           cuMemGetAllocationGranularity) entry(cuLibraryLoadData) entry(cuLibraryUnload)     \
                           entry(cuLibraryGetKernel) entry(cuKernelGetFunction) entry(cuKernelGetParamInfo)   \
-                              entry(cuKernelGetAttribute) entry(cuStreamCreate) entry(cuStreamDestroy)       \
+                              entry(cuKernelGetAttribute) entry(cuOccupancyMaxActiveBlocksPerMultiprocessor) entry(cuStreamCreate) entry(cuStreamDestroy)       \
                                   entry(cuStreamQuery) entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)   \
                                       entry(cuStreamEndCapture) entry(cuEventCreate) entry(cuEventDestroy)   \
                                           entry(cuEventRecord) entry(cuEventQuery) entry(cuEventElapsedTime) \

@@ -95,8 +95,10 @@ Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes)
   const auto found = workspaces_.find(row.contender);
   if (found != workspaces_.end() && found->second.capacity_bytes >= bytes) return found->second;
   if (found != workspaces_.end()) workspaces_.erase(found);  // first free, then take more
+  const std::uint64_t capacity_bytes = std::max<std::uint64_t>(std::bit_ceil(bytes), 256);
   return workspaces_
-      .emplace(row.contender, ranks_->make_workspace(row.scratch_messages, std::bit_ceil(bytes)))
+      .emplace(row.contender,
+               ranks_->make_workspace(row.scratch_bytes(team_, capacity_bytes), capacity_bytes, row.sentinel))
       .first->second;
 }
 
@@ -127,7 +129,7 @@ void CellRunner::start_nccl(const Cell& cell) {
 
 void CellRunner::need_isolated_parts() {
   if (!barrier_.local.empty()) return;
-  barrier_ = ranks_->make_workspace(0, 1);
+  barrier_ = ranks_->make_workspace(0, 256);
   stamps_.clear();
   for (const Rank& rank : ranks_->all()) {
     stamps_.emplace_back(*rank.context, 2 * isolated_calls_per_graph * sizeof(u64));
@@ -195,6 +197,11 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
           ? code_->kernel(cell.bundle, function_name(row, cell.dtype, ranks_->count()))
           : cuda::Kernel();
   Workspace* const workspace = row.source == Source::kernel ? &workspace_for(row, cell.bytes) : nullptr;
+  // Isolated calls stand between stamps, which must not overlap them; ranks that share a GPU must not pile
+  // up.
+  const cuda::Edge edge = row.programmatic && !isolated && !ranks_->oversubscribed()
+                              ? cuda::Edge::programmatic
+                              : cuda::Edge::plain;
   Recorder recorder(*ranks_, row.source == Source::nccl ? Recorder::Kind::capture : Recorder::Kind::nodes);
   for (std::uint32_t call = 0; call < calls; ++call) {
     const std::uint32_t copy = call % tensors.copies;
@@ -223,7 +230,8 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
           params.inputs = {reinterpret_cast<char*>(tensors.input(0, copy)), tensors.inputs.stride_bytes()};
         }
         params.count_elements = count;
-        recorder.add(rank, kernel, {shape.blocks, shape.threads}, params);
+        params.island_ranks = team_.island_ranks;
+        recorder.add(rank, kernel, {shape.blocks, shape.threads}, params, edge);
       }
     }
     for (Rank& rank : ranks_->all()) {
@@ -324,6 +332,15 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
         fmt::format("a cell of {} ranks cannot run on a worker of {}", cell.ranks, ranks_->count());
     return outcome;
   }
+  team_ = {ranks_->count(), cell.island_ranks};
+  if (row.needs_islands && (cell.island_ranks < 2 || ranks_->count() % cell.island_ranks != 0 ||
+                            ranks_->count() / cell.island_ranks < 2)) {
+    outcome.failure = fmt::format(
+        "{} needs at least 2 islands of at least 2 ranks each, and {} ranks are in islands of {}; give "
+        "--islands",
+        cell.contender, ranks_->count(), cell.island_ranks);
+    return outcome;
+  }
   const bool isolated = cell.mode == Mode::isolated;
   if (row.source == Source::nccl) start_nccl(cell);
   if (isolated) stamp_us();  // before the first isolated cell, so that its own stamps are ready
@@ -356,7 +373,18 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   }
   if (tensors.in_place && !cold && tensors.copies > 1) outcome.flags.emplace_back("rotating_buffers");
 
-  const LaunchShape shape = row.shape(ranks_->count(), cell.bytes);
+  LaunchShape shape = row.shape(team_, cell.bytes);
+  if (row.source == Source::kernel) {
+    const cuda::Kernel kernel = code_->kernel(cell.bundle, function_name(row, cell.dtype, ranks_->count()));
+    const std::uint32_t most = ranks_->most_blocks(kernel, shape.threads);
+    if (most == 0) {
+      outcome.failure =
+          fmt::format("{} cannot run here: {} ranks share a GPU that holds no block of {} threads for each",
+                      cell.contender, ranks_->count(), shape.threads);
+      return outcome;
+    }
+    shape.blocks = std::min(shape.blocks, most);
+  }
   const auto graphs = record(cell, row, tensors, calls, shape);
   Judged judged;
   for (std::uint32_t replay = 0; replay < warmups + replays_for(cell.samples); ++replay) {

@@ -66,6 +66,7 @@ class CellRunner {
   std::vector<cuda::DeviceBuffer> stamps_;                    // two a call, by rank
   Workspace barrier_;
   std::optional<double> stamp_us_;
+  Team team_{};
 };
 
 }  // namespace arb::worker

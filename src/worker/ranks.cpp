@@ -71,12 +71,28 @@ cuda::SymmetricBuffer Ranks::make_symmetric(std::uint64_t bytes_a_rank) const {
   return {contexts(), bytes_a_rank};
 }
 
-Workspace Ranks::make_workspace(std::uint32_t messages, std::uint64_t capacity_bytes) {
+Workspace Ranks::make_workspace(std::uint64_t scratch_bytes, std::uint64_t capacity_bytes, bool sentinel) {
   Workspace workspace;
-  workspace.capacity_bytes = (std::max<std::uint64_t>(capacity_bytes, 1) + 255) / 256 * 256;
-  workspace.scratch = make_symmetric(flags_bytes + messages * workspace.capacity_bytes);
-  for (const Rank& rank : ranks_) workspace.local.push_back(zeroed_state(*rank.context));
+  workspace.capacity_bytes = capacity_bytes;
+  workspace.scratch = make_symmetric(flags_bytes + scratch_bytes);
+  for (const Rank& rank : ranks_) {
+    workspace.local.push_back(zeroed_state(*rank.context));
+    if (sentinel)
+      rank.stream.set_bytes(workspace.scratch.data(rank.number) + flags_bytes, 0xFF, scratch_bytes);
+  }
+  wait("filling scratch");
   return workspace;
+}
+
+std::uint32_t Ranks::most_blocks(const cuda::Kernel& kernel, std::uint32_t threads) const {
+  std::uint32_t most = max_blocks;
+  for (const Rank& rank : ranks_) {
+    const auto sharing = std::ranges::count_if(
+        ranks_, [&](const Rank& other) { return other.context->ordinal() == rank.context->ordinal(); });
+    most =
+        std::min(most, kernel.resident_blocks(*rank.context, threads) / static_cast<std::uint32_t>(sharing));
+  }
+  return most;
 }
 
 void Ranks::hold(Rank& rank, const cuda::Stream& stream) {

@@ -62,7 +62,11 @@ class Ranks {
   [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
   [[nodiscard]] std::uint64_t deadline_ns() const { return deadline_ns_; }
 
-  Workspace make_workspace(std::uint32_t messages, std::uint64_t capacity_bytes);
+  // `scratch_bytes` behind the flags, zeros or, if `sentinel`, all bits set; for messages of up to
+  // `capacity_bytes`, a multiple of 256.
+  Workspace make_workspace(std::uint64_t scratch_bytes, std::uint64_t capacity_bytes, bool sentinel = false);
+  // Most blocks of `threads` threads that a rank may launch, so that all ranks' blocks run at the same time.
+  [[nodiscard]] std::uint32_t most_blocks(const cuda::Kernel& kernel, std::uint32_t threads) const;
   // A symmetric buffer over all ranks.
   [[nodiscard]] cuda::SymmetricBuffer make_symmetric(std::uint64_t bytes_a_rank) const;
 
