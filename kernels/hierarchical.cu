@@ -5,7 +5,7 @@
 // n ranks in G islands of m = island_ranks; a rank's team is its island, its partners are the ranks with its
 // number in the other islands. The message is m shares; block b does part b of every share in every call on
 // every rank.
-//   scatter   part b of share p goes to island member p.
+//   scatter   share p goes to island member p.
 //   reduce    each vector of the own share: wait for the island's, add in member order, round: the island's
 //   partial sum,
 //             kept in scratch and pushed to the partners.
@@ -42,8 +42,6 @@ ARB_DEVICE void hierarchical(const KernelParams& params) {
   const u32 islands = ranks / members;
   const u32 member = params.rank % members;
   const u32 island = params.rank / members;
-  const VectorRange message = whole_message<Element>(params.count_elements);
-
   wait_for_previous_kernel(Site("previous kernel"));
   let_next_kernel_start();
   if (params.count_elements == 0) return;
@@ -54,12 +52,13 @@ ARB_DEVICE void hierarchical(const KernelParams& params) {
   const u64 short_bytes = share_area_bytes(0, 1);
   const u64 short_offset_bytes = 2 * (2 * members + islands) * area_bytes;
 
-  if (message.end < members) {
-    const Mailboxes all =
-        mailboxes(params, ranks, short_offset_bytes + slot * ranks * short_bytes, short_bytes);
-    exchange_range<Element, kRanks>(params.output, params.input, all, params.count_elements,
-                                    part_of(message, block_count(), block_index()), context, Phase::exchange,
-                                    Site("exchange: refill"));
+  if (whole_message<Element>(params.count_elements).end < members) {
+    exchange_message<Element, kRanks>(
+        params.output, params.input, params.count_elements,
+        [&] {
+          return mailboxes(params, ranks, short_offset_bytes + slot * ranks * short_bytes, short_bytes);
+        },
+        context, Phase::exchange, Site("short: refill"));
     block_barrier(Site("generation is read"));
     finish_call(params, Site("generation step"));
     return;
@@ -83,16 +82,14 @@ ARB_DEVICE void hierarchical(const KernelParams& params) {
   char* const partial =
       scratch_message(params, params.rank, 0) + short_offset_bytes + 2 * ranks * short_bytes;
 
-  const auto share_of = [&](u32 which) { return share_of_message(message, members, which); };
-  scatter_shares<Element, 0>(params.input, scattered, params.count_elements, share_of);
-  reduce_and_broadcast_share<Element, 0>(partial, params.input, scattered, across, params.count_elements,
-                                         share_of(member), context, Phase::reduce, Site("reduce: refill"));
-  reduce_and_broadcast_share<Element, 0>(params.output, partial, across, gathered, params.count_elements,
-                                         share_of(member), context, Phase::exchange,
-                                         Site("exchange: refill"));
-  block_barrier(Site("block has sent"));
-  gather_shares<Element, 0>(params.output, gathered, params.count_elements, share_of, context, Phase::gather,
-                            Site("gather: refill"));
+  const u64 count = params.count_elements;
+  scatter_shares<Element, 0>(params.input, count, scattered);
+  reduce_and_broadcast_share<Element, 0>(partial, params.input, count, member, members, scattered, across,
+                                         context, Phase::reduce, Site("reduce: refill"));
+  reduce_and_broadcast_share<Element, 0>(params.output, partial, count, member, members, across, gathered,
+                                         context, Phase::exchange, Site("exchange: refill"));
+  gather_shares<Element, 0>(params.output, count, gathered, context, Phase::gather, Site("gather: refill"));
+  block_barrier(Site("generation is read"));
   finish_call(params, Site("generation step"));
 }
 

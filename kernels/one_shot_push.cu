@@ -25,18 +25,23 @@ template <class Element, u32 kRanks>
 ARB_DEVICE void one_shot_push(const KernelParams& params) {
   using namespace machine;
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
-  const VectorRange message = whole_message<Element>(params.count_elements);
-  const VectorRange part = part_of(message, block_count(), block_index());
-
+  // A prefetch pays while the message is short; a long one would only push other things out of the cache.
+  constexpr u64 most_prefetched_bytes = 128 * 1024;
+  const bool is_short = params.count_elements * Element::bytes <= most_prefetched_bytes;
+  if (is_short)
+    prefetch_message<Element>(params.input, params.count_elements);
+  else
+    let_next_kernel_start();
   wait_for_previous_kernel(Site("previous kernel"));
-  let_next_kernel_start();
+  if (is_short) let_next_kernel_start();
   if (params.count_elements == 0) return;
-  const u32 generation = current_generation(params);
-  const u32 slot = slot_of(generation, 2, Site("scratch slot"));
-  const Mailboxes mail =
-      mailboxes(params, ranks, slot * ranks * params.capacity_bytes, params.capacity_bytes);
-  exchange_range<Element, kRanks>(params.output, params.input, mail, params.count_elements, part,
-                                  wait_context(params), Phase::exchange, Site("exchange: refill"));
+  exchange_message<Element, kRanks>(
+      params.output, params.input, params.count_elements,
+      [&] {
+        const u32 slot = slot_of(current_generation(params), 2, Site("scratch slot"));
+        return mailboxes(params, ranks, slot * ranks * params.capacity_bytes, params.capacity_bytes);
+      },
+      wait_context(params), Phase::exchange, Site("exchange: refill"));
   block_barrier(Site("generation is read"));
   finish_call(params, Site("generation step"));
 }

@@ -93,12 +93,6 @@ ARB_DEVICE VectorRange whole_message(u64 count_elements) {
   return {0, (count_elements * Element::bytes + vector_bytes - 1) / vector_bytes};
 }
 
-// Share `member` of `members` equal ones of a message, and this block's part of it.
-ARB_DEVICE Share share_of_message(VectorRange message, u32 members, u32 member) {
-  const VectorRange whole = part_of(message, members, member);
-  return {part_of(whole, block_count(), block_index()), whole.begin};
-}
-
 // Which of `slots` scratch slots a call uses.
 ARB_DEVICE u32 slot_of(u32 generation, u32 slots, Site site) {
   return choose_slot(generation % slots, site);

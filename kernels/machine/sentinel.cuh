@@ -38,13 +38,6 @@ struct Mailboxes {
   }
 };
 
-// One team member's share of a message: this block's part of it, and the vector where the share begins. Areas
-// that hold shares are indexed from there.
-struct Share {
-  VectorRange part;
-  u64 origin;
-};
-
 namespace detail {
 
 // A word as payload: never the sentinel.
@@ -128,7 +121,7 @@ ARB_DEVICE void refill_one(Vector* address, Site) {
 // deadline passes, as every wait does (wait.cuh).
 template <u32 kRanks>
 ARB_DEVICE void wait_all_arrived(Vector (&part)[kRanks == 0 ? max_ranks : kRanks], const Mailboxes& mail,
-                                 u64 index, const WaitContext& context, Phase phase) {
+                                 u32 index, const WaitContext& context, Phase phase) {
   constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
   u64 start_ns = 0;
   for (u32 poll = 1;; ++poll) {
@@ -145,106 +138,154 @@ ARB_DEVICE void wait_all_arrived(Vector (&part)[kRanks == 0 ? max_ranks : kRanks
   }
 }
 
-// Puts the sentinel back where every peer's vector was read.
+// Stores one vector into this rank's area of every other member.
 template <u32 kRanks>
-ARB_DEVICE void refill_vector(const Mailboxes& mail, u64 index, Site) {
+ARB_DEVICE void push_to_all(const Mailboxes& mail, u32 index, const Vector& vector) {
   constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
-  const Vector empty{{sentinel, sentinel, sentinel, sentinel}};
 #pragma unroll
   for (u32 r = 0; r < most; ++r)
     if ((kRanks != 0 || r < mail.members) && r != mail.member)
-      store_relaxed_system(reinterpret_cast<Vector*>(mail.area(mail.member, r)) + index, empty);
+      store_relaxed_system(reinterpret_cast<Vector*>(mail.area(r, mail.member)) + index, vector);
+}
+
+// Waits for one vector of every other member, puts the sentinel back and adds them and `own` in member order.
+template <class Element, u32 kRanks>
+ARB_DEVICE Vector receive_sum(const Vector& own, const Mailboxes& mail, u32 index, const WaitContext& context,
+                              Phase phase, Site refill) {
+  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+  Vector part[most];
+  wait_all_arrived<kRanks>(part, mail, index, context, phase);
+#pragma unroll
+  for (u32 r = 0; r < most; ++r)
+    if ((kRanks != 0 || r < mail.members) && r != mail.member)
+      refill_one(reinterpret_cast<Vector*>(mail.area(mail.member, r)) + index, refill);
+#pragma unroll
+  for (u32 r = 0; r < most; ++r)
+#pragma unroll
+    for (u32 w = 0; w < 4; ++w) part[r].word[w] = r == mail.member ? own.word[w] : part[r].word[w];
+  return sum_of<Element, kRanks>(part, mail.members);
+}
+
+// Vectors of a message, the last one perhaps partial: fewer than 2^32, or 64 GiB.
+template <class Element>
+ARB_DEVICE u32 vectors_of(u64 count_elements) {
+  return static_cast<u32>((count_elements + elements_per_vector<Element>() - 1) /
+                          elements_per_vector<Element>());
+}
+
+// Share `number` of `shares` equal ones (they differ by one vector at most).
+struct Share {
+  u32 origin;
+  u32 vectors;
+};
+ARB_DEVICE Share share_of(u32 vectors, u32 shares, u32 number) {
+  const u32 begin = static_cast<u32>(u64{vectors} * number / shares);
+  const u32 end = static_cast<u32>(u64{vectors} * (number + 1) / shares);
+  return {begin, end - begin};
 }
 
 }  // namespace detail
 
-// One shot: pushes from[range] into this rank's area of every peer, waits for every peer's, puts the sentinel
-// back and writes the sum, in rank order in fp32, rounded once, to to[range]. A thread takes one vector at a
-// time.
-template <class Element, u32 kRanks>
-ARB_DEVICE void exchange_range(void* to, const void* from, const Mailboxes& mail, u64 count_elements,
-                               VectorRange range, const WaitContext& context, Phase phase, Site refill) {
+// One shot: pushes `from` into this rank's area of every other member, waits for theirs, puts the sentinel
+// back and writes the sum, in member order in fp32, rounded once, to `to`. All threads of the grid share the
+// message. `mail_of` is called once a thread, after its first read of `from`, so that reads that it needs
+// overlap that one.
+//
+// With a vector or less for each thread, a thread pushes a vector and then waits for the same one. With more,
+// half the threads push and half receive, so that nobody's pushes wait for an arrival; unless in place, where
+// only the thread that has pushed a vector may overwrite it.
+template <class Element, u32 kRanks, class MailOf>
+ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements, MailOf mail_of,
+                                 const WaitContext& context, Phase phase, Site refill) {
   using namespace detail;
-  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
   const bool from_aligned = is_vector_aligned(from);
   const bool to_aligned = is_vector_aligned(to);
-  for (u64 i = range.begin + thread_index(); i < range.end; i += thread_count()) {
-    const Vector own = as_payload(load_vector<Element>(from, count_elements, i, from_aligned));
-#pragma unroll
-    for (u32 r = 0; r < most; ++r)
-      if ((kRanks != 0 || r < mail.members) && r != mail.member)
-        store_relaxed_system(reinterpret_cast<Vector*>(mail.area(r, mail.member)) + i, own);
-    Vector part[most];
-    wait_all_arrived<kRanks>(part, mail, i, context, phase);
-    refill_vector<kRanks>(mail, i, refill);
-#pragma unroll
-    for (u32 r = 0; r < most; ++r)
-      if (r == mail.member) part[r] = own;
-    store_vector<Element>(to, count_elements, i, to_aligned, sum_of<Element, kRanks>(part, mail.members));
+  const u32 vectors = vectors_of<Element>(count_elements);
+  const u32 first = block_index() * thread_count() + thread_index();
+  const u32 threads = block_count() * thread_count();
+  Vector own{};
+  if (first < vectors) own = load_vector<Element>(from, count_elements, first, from_aligned);
+  const Mailboxes mail = mail_of();
+  if (vectors > threads && to != from) {
+    const u32 half = thread_count() / 2;
+    const u32 stride = block_count() * half;
+    if (thread_index() < half) {
+      for (u32 i = block_index() * half + thread_index(); i < vectors; i += stride)
+        push_to_all<kRanks>(mail, i, as_payload(load_vector<Element>(from, count_elements, i, from_aligned)));
+    } else if (thread_index() < 2 * half) {
+      for (u32 i = block_index() * half + thread_index() - half; i < vectors; i += stride) {
+        own = as_payload(load_vector<Element>(from, count_elements, i, from_aligned));
+        const Vector sum = receive_sum<Element, kRanks>(own, mail, i, context, phase, refill);
+        store_vector<Element>(to, count_elements, i, to_aligned, sum);
+      }
+    }
+    return;
+  }
+  for (u32 i = first; i < vectors; i += threads) {
+    if (i != first) own = load_vector<Element>(from, count_elements, i, from_aligned);
+    own = as_payload(own);
+    push_to_all<kRanks>(mail, i, own);
+    const Vector sum = receive_sum<Element, kRanks>(own, mail, i, context, phase, refill);
+    store_vector<Element>(to, count_elements, i, to_aligned, sum);
   }
 }
 
 // First hop of two: pushes every other member's share of `from` into this rank's area of that member.
-template <class Element, u32 kRanks, class ShareOf>
-ARB_DEVICE void scatter_shares(const void* from, const Mailboxes& mail, u64 count_elements,
-                               ShareOf share_of) {
+template <class Element, u32 kRanks>
+ARB_DEVICE void scatter_shares(const void* from, u64 count_elements, const Mailboxes& mail) {
   using namespace detail;
   const u32 members = kRanks == 0 ? mail.members : kRanks;
   const bool aligned = is_vector_aligned(from);
+  const u32 vectors = vectors_of<Element>(count_elements);
   for (u32 step = 1; step < members; ++step) {
     const u32 peer = (mail.member + step) % members;
-    const Share share = share_of(peer);
+    const Share share = share_of(vectors, members, peer);
     Vector* const area = reinterpret_cast<Vector*>(mail.area(peer, mail.member));
-    for (u64 i = share.part.begin + thread_index(); i < share.part.end; i += thread_count())
-      store_relaxed_system(area + (i - share.origin),
-                           as_payload(load_vector<Element>(from, count_elements, i, aligned)));
+    for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
+         i += block_count() * thread_count())
+      store_relaxed_system(area + i,
+                           as_payload(load_vector<Element>(from, count_elements, share.origin + i, aligned)));
   }
 }
 
-// Middle hop: waits for every other member's vectors of `share` in `in`, adds the own from[share] in member
-// order, writes the sum to to[share] and pushes it into this rank's area of every member of `out`. The same
-// thread handles the same vector in calls that follow one another.
+// Middle hop: waits for the own share from every other member of `in`, adds the own part of `from` in member
+// order, writes the sum to `to` and pushes it into this rank's area of every other member of `out`. `share`
+// of `shares` says which part of the message that is. The same thread handles the same vector in all hops.
 template <class Element, u32 kRanks>
-ARB_DEVICE void reduce_and_broadcast_share(void* to, const void* from, const Mailboxes& in,
-                                           const Mailboxes& out, u64 count_elements, Share share,
+ARB_DEVICE void reduce_and_broadcast_share(void* to, const void* from, u64 count_elements, u32 share_number,
+                                           u32 shares, const Mailboxes& in, const Mailboxes& out,
                                            const WaitContext& context, Phase phase, Site refill) {
   using namespace detail;
-  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
   const bool from_aligned = is_vector_aligned(from);
   const bool to_aligned = is_vector_aligned(to);
-  for (u64 i = share.part.begin + thread_index(); i < share.part.end; i += thread_count()) {
-    const Vector own = as_payload(load_vector<Element>(from, count_elements, i, from_aligned));
-    Vector part[most];
-    wait_all_arrived<kRanks>(part, in, i - share.origin, context, phase);
-    refill_vector<kRanks>(in, i - share.origin, refill);
-#pragma unroll
-    for (u32 r = 0; r < most; ++r)
-      if (r == in.member) part[r] = own;
-    const Vector sum = as_payload(sum_of<Element, kRanks>(part, in.members));
-#pragma unroll
-    for (u32 r = 0; r < most; ++r)
-      if ((kRanks != 0 || r < out.members) && r != out.member)
-        store_relaxed_system(reinterpret_cast<Vector*>(out.area(r, out.member)) + (i - share.origin), sum);
-    store_vector<Element>(to, count_elements, i, to_aligned, sum);
+  const Share share = share_of(vectors_of<Element>(count_elements), shares, share_number);
+  for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
+       i += block_count() * thread_count()) {
+    const Vector own = as_payload(load_vector<Element>(from, count_elements, share.origin + i, from_aligned));
+    const Vector sum = as_payload(receive_sum<Element, kRanks>(own, in, i, context, phase, refill));
+    push_to_all<kRanks>(out, i, sum);
+    store_vector<Element>(to, count_elements, share.origin + i, to_aligned, sum);
   }
 }
 
 // Last hop: waits for every other member's share in that member's area, puts the sentinel back and writes it
 // to `to`.
-template <class Element, u32 kRanks, class ShareOf>
-ARB_DEVICE void gather_shares(void* to, const Mailboxes& mail, u64 count_elements, ShareOf share_of,
-                              const WaitContext& context, Phase phase, Site refill) {
+template <class Element, u32 kRanks>
+ARB_DEVICE void gather_shares(void* to, u64 count_elements, const Mailboxes& mail, const WaitContext& context,
+                              Phase phase, Site refill) {
   using namespace detail;
   const u32 members = kRanks == 0 ? mail.members : kRanks;
   const bool aligned = is_vector_aligned(to);
+  const u32 vectors = vectors_of<Element>(count_elements);
   for (u32 step = 1; step < members; ++step) {
     const u32 peer = (mail.member + step) % members;
-    const Share share = share_of(peer);
+    const Share share = share_of(vectors, members, peer);
     Vector* const area = reinterpret_cast<Vector*>(mail.area(mail.member, peer));
-    for (u64 i = share.part.begin + thread_index(); i < share.part.end; i += thread_count()) {
-      const Vector vector = wait_arrived(area + (i - share.origin), context, {phase, mail.rank_of(peer)});
-      refill_one(area + (i - share.origin), refill);
-      store_vector<Element>(to, count_elements, i, aligned, vector);
+    for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
+         i += block_count() * thread_count()) {
+      const Vector vector = wait_arrived(area + i, context, {phase, mail.rank_of(peer)});
+      refill_one(area + i, refill);
+      store_vector<Element>(to, count_elements, share.origin + i, aligned, vector);
     }
   }
 }
