@@ -39,11 +39,11 @@ ARB_DEVICE void one_shot_push(const KernelParams& params) {
       params.output, params.input, params.count_elements,
       [&] {
         const u32 slot = slot_of(current_generation(params), 2, Site("scratch slot"));
+        block_barrier(Site("generation is read"));
+        finish_call(params, Site("generation step"));
         return mailboxes(params, ranks, slot * ranks * params.capacity_bytes, params.capacity_bytes);
       },
       wait_context(params), Phase::exchange, Site("exchange: refill"));
-  block_barrier(Site("generation is read"));
-  finish_call(params, Site("generation step"));
 }
 
 }  // namespace arb

@@ -75,7 +75,7 @@ ARB_DEVICE Vector load_relaxed_system(const Vector* address) {
 template <class Element>
 ARB_DEVICE Vector load_vector(const void* message, u64 count_elements, u64 index, bool aligned) {
   constexpr u32 per_vector = elements_per_vector<Element>();
-  if (aligned && (index + 1) * per_vector <= count_elements)
+  if (__builtin_expect(aligned && (index + 1) * per_vector <= count_elements, 1))
     return static_cast<const Vector*>(message)[index];
   Vector vector{};
 #pragma unroll
@@ -92,7 +92,7 @@ template <class Element>
 ARB_DEVICE void store_vector(void* message, u64 count_elements, u64 index, bool aligned,
                              const Vector& vector) {
   constexpr u32 per_vector = elements_per_vector<Element>();
-  if (aligned && (index + 1) * per_vector <= count_elements) {
+  if (__builtin_expect(aligned && (index + 1) * per_vector <= count_elements, 1)) {
     static_cast<Vector*>(message)[index] = vector;
     return;
   }

@@ -50,7 +50,7 @@ ARB_DEVICE bool reached(u32 seen, u32 expected) {
 ARB_DEVICE bool must_give_up(u32 poll, u64& start_ns, const WaitContext& context, Reason reason, u32 expected,
                              u32 seen) {
   constexpr u32 polls_between_clock_reads = 256;
-  if (poll % polls_between_clock_reads != 0) return false;
+  if (__builtin_expect(poll % polls_between_clock_reads != 0, 1)) return false;
   if (load_relaxed_device(&context.local->failure_claim) != 0) return true;
   if (start_ns == 0) start_ns = now_ns();
   if (now_ns() - start_ns <= context.deadline_ns) return false;
