@@ -32,7 +32,7 @@ std::string benchmark_json(const BenchmarkContext& context, const std::vector<Be
     if (std::isfinite(load)) about["load_avg"].push_back(load);
   }
   about["library_version"] = context.library_version;
-  about["library_build_type"] = "release";
+  about["library_build_type"] = context.library_is_debug ? "debug" : "release";
   about["json_schema_version"] = 1;
   for (const auto& [key, value] : context.extra) about[key] = value;
 

@@ -26,6 +26,7 @@ struct BenchmarkContext {
   std::vector<CacheRecord> caches;
   std::vector<double> load_avg;
   std::string library_version;
+  bool library_is_debug = false;
   std::map<std::string, std::string> extra;
 };
 

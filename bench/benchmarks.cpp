@@ -4,7 +4,9 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -72,6 +74,7 @@ struct Benchmarks::State {
   std::vector<std::string> arguments;  // Google Benchmark keeps pointers into these
 
   std::vector<Cell> cells;
+  std::size_t index = 0;  // of the cell that runs
   std::uint32_t launch = 0;
   std::uint32_t launches = 1;
   std::function<Visit(const Cell&)> visit;
@@ -85,7 +88,7 @@ struct Benchmarks::State {
   bool context_reported = false;
 
   // Runs the batch of one cell and hands its p50 over as manual time.
-  void run_cell(std::size_t index, benchmark::State& state) {
+  void run_cell(benchmark::State& state) {
     for ([[maybe_unused]] auto _ : state) {
       last = visit(cells[index]);
       if (!last.p50_us) {
@@ -106,8 +109,12 @@ struct Benchmarks::State {
       if (state_.context_reported) return true;
       state_.context_reported = true;
       state_.keep(context);
+      Context whole;
+      whole.name_field_width = 0;
+      for (const Cell& cell : state_.cells)
+        whole.name_field_width = std::max(whole.name_field_width, cell_name(cell).size());
       for (auto* reporter : {state_.display.get(), state_.file.get()}) {
-        if (reporter != nullptr && !reporter->ReportContext(context)) return false;
+        if (reporter != nullptr && !reporter->ReportContext(whole)) return false;
       }
       return true;
     }
@@ -115,6 +122,7 @@ struct Benchmarks::State {
       if (state_.last.silent) return;
       std::vector<Run> named = runs;
       for (Run& run : named) {
+        run.family_index = static_cast<std::int64_t>(state_.index);
         run.run_name.time_type.clear();  // every time here is manual; the name is the cell's
         run.repetition_index = state_.launch;
         run.repetitions = state_.launches;
@@ -134,18 +142,22 @@ struct Benchmarks::State {
     context.date = fmt::format("{:%Y-%m-%dT%H:%M:%S+00:00}", fmt::gmtime(now));
     context.executable = "arbench";
     context.num_cpus = from.cpu_info.num_cpus;
-    context.mhz_per_cpu = static_cast<int>(from.cpu_info.cycles_per_second / 1e6 + 0.5);
+    context.mhz_per_cpu = static_cast<int>(std::lround(from.cpu_info.cycles_per_second / 1e6));
     context.cpu_scaling_enabled = from.cpu_info.scaling == benchmark::CPUInfo::ENABLED;
     for (const auto& cache : from.cpu_info.caches) {
       context.caches.push_back({cache.type, cache.level, cache.size, cache.num_sharing});
     }
     context.load_avg = from.cpu_info.load_avg;
     context.library_version = ARB_BENCHMARK_VERSION;
+    // Only its own words tell how the library was built.
+    std::ostringstream words;
+    benchmark::BenchmarkReporter::PrintBasicContext(&words, from);
+    context.library_is_debug = words.str().find("built as DEBUG") != std::string::npos;
   }
 
   void keep(const benchmark::BenchmarkReporter::Run& run) {
     BenchmarkRecord record{.name = run.benchmark_name(),
-                           .family_index = run.family_index,
+                           .family_index = static_cast<std::int64_t>(index),
                            .repetition_index = run.repetition_index,
                            .repetitions = run.repetitions,
                            .error = {},
@@ -252,14 +264,6 @@ void Benchmarks::add(const std::vector<Cell>& cells) {
                                  state_->filter, cells.size(),
                                  cells.empty() ? "none" : cell_name(cells.front())));
   }
-  State* state = state_.get();
-  for (std::size_t index = 0; index < state_->cells.size(); ++index) {
-    benchmark::RegisterBenchmark(
-        cell_name(state_->cells[index]).c_str(),
-        [state, index](benchmark::State& running) { state->run_cell(index, running); })
-        ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond);
-  }
 }
 
 void Benchmarks::list(std::ostream& out) {
@@ -278,7 +282,18 @@ void Benchmarks::run(std::uint32_t launch, std::uint32_t launches, std::ostream&
   if (state_->format && !state_->display)
     state_->display = library_reporter(*state_->format, state_->tabular, out);
   State::Collector collector(*state_);
-  benchmark::RunSpecifiedBenchmarks(&collector);
+  // One benchmark at a time, so that an interrupt need not wait for the rest of the plan.
+  State* const state = state_.get();
+  for (state->index = 0; state->index < state->cells.size(); ++state->index) {
+    const std::string name = cell_name(state->cells[state->index]);
+    benchmark::ClearRegisteredBenchmarks();
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [state](benchmark::State& running) { state->run_cell(running); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
+    benchmark::RunSpecifiedBenchmarks(&collector);
+    if (state->last.silent) break;
+  }
   state_->visit = nullptr;
 }
 

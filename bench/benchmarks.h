@@ -41,14 +41,15 @@ class Benchmarks {
   // True with --benchmark_list_tests: list() is all that is wanted.
   [[nodiscard]] bool only_lists() const;
 
-  // Registers one benchmark a cell; call once, before list() and run().
+  // Takes the cells that the filter leaves; call once, before list() and run(). Throws UsageError where none
+  // is left.
   void add(const std::vector<Cell>& cells);
   // Prints the names that the filter leaves, one a line.
   void list(std::ostream& out);
   // The cells that the filter leaves, in order.
   [[nodiscard]] std::vector<Cell> selected() const;
-  // Visits every selected cell once; the rows of launch k have repetition_index k. Where owns_stdout(),
-  // prints to `out`.
+  // Visits every selected cell once, each as one registered benchmark, and stops after a silent visit; the
+  // rows of launch k have repetition_index k. Where owns_stdout(), prints to `out`.
   void run(std::uint32_t launch, std::uint32_t launches, std::ostream& out,
            const std::function<Visit(const Cell&)>& visit);
   // Extra pairs for the context of the JSON document.

@@ -4,6 +4,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/ostream_sink.h>
 
+#include <cmath>
 #include <ostream>
 
 #include "text.h"
@@ -16,7 +17,7 @@ constexpr std::chrono::seconds between_lines{15};
 constexpr std::chrono::milliseconds between_updates{100};
 
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<std::uint64_t>(seconds + 0.5);
+  const auto whole = std::lround(seconds);
   return whole < 60 ? fmt::format("{}s", whole) : fmt::format("{}m{:02}s", whole / 60, whole % 60);
 }
 

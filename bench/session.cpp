@@ -115,12 +115,13 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
       nccl_candidates(options_.nccl_paths);  // throws on a path that is not there
 
   if (!options_.emulate) {
-    if (const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-        blocking != nullptr && std::string_view(blocking) != "0" && std::string_view(blocking) != "") {
+    const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+    const std::string_view value = blocking != nullptr ? blocking : "";
+    if (!value.empty() && value != "0") {
       throw EnvironmentError(
           fmt::format("CUDA_LAUNCH_BLOCKING={} is set, and with it a kernel that waits for a peer's "
                       "waits for ever; unset it",
-                      blocking));
+                      value));
     }
     const DriverFound driver = ask_driver(options_.worker_program, &interrupt_, driver_patience);
     GpuChoice choice = choose_gpus(driver, options_.gpus);
@@ -237,6 +238,7 @@ std::unique_ptr<Backend> Session::launch(const Say& say) {
     }
   }
   setup.deadline = std::chrono::seconds(options_.deadline_s);
+  setup.cell_allowance = std::chrono::seconds(options_.cell_allowance_s);
   setup.log_folder = log_folder_;
   setup.interrupt = &interrupt_;
   auto backend = std::make_unique<WorkerBackend>(setup);

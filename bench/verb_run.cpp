@@ -24,8 +24,10 @@
 namespace arb {
 namespace {
 
-// A contender that lost this many workers in a row runs no more cells: each may cost a whole deadline.
+// A contender that lost so many workers in a row, or failed in so many cells, runs no more of them: each may
+// cost a whole deadline, or a fresh worker.
 constexpr int most_losses = 2;
+constexpr int most_failures = 4;
 
 // What the table's reader must know first: "# measured, 2 ranks on 2 GPUs: NVIDIA H200; driver 580.82.07".
 std::string headline(const Session& session) {
@@ -87,7 +89,12 @@ class Run {
   RowContext context_;
   std::unique_ptr<ConsoleTable> table_;
   std::vector<Row> rows_;
-  std::map<std::string, int> losses_;  // contender and variant -> workers lost in a row
+  struct Streak {
+    int losses = 0;
+    int failures = 0;
+  };
+  std::map<std::string, Streak>
+      streaks_;  // contender and variant -> what went wrong in its last cells in a row
   double done_us_ = 0;
   double total_us_ = 0;
   bool interrupted_ = false;
@@ -99,15 +106,20 @@ class Run {
 Outcome Run::outcome_of(const Cell& cell) {
   Outcome outcome;
   const std::string column = cell.contender + " " + variant_name(cell);
-  if (losses_[column] >= most_losses) {
-    outcome.failure = fmt::format("not run, because {} lost {} workers in a row", column, most_losses);
+  Streak& streak = streaks_[column];
+  if (streak.losses >= most_losses || streak.failures >= most_failures) {
+    outcome.failure =
+        streak.losses >= most_losses
+            ? fmt::format("not tried, because {} lost {} workers in a row", column, most_losses)
+            : fmt::format("not tried, because {} of {} cells in a row did not run", most_failures, column);
     return outcome;
   }
   try {
     outcome = backend_->run(cell);
-    losses_[column] = 0;
+    streak.losses = 0;
+    streak.failures = outcome.failure.empty() ? 0 : streak.failures + 1;
   } catch (const WorkerLost& lost) {
-    ++losses_[column];
+    ++streak.losses;
     wrong_or_lost_ = true;
     outcome.failure = lost.what();
     outcome.flags = {"lost"};
@@ -221,7 +233,7 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
     if (interrupted_ || broken_) break;
     if (launch > 0) {
       backend_.reset();
-      losses_.clear();
+      streaks_.clear();
       backend_ = session.launch(say);
     }
     context_.launch = launch;

@@ -1,23 +1,23 @@
 // Two-shot allreduce by pulling: each rank reduces one shard of the message, then all gather the shards.
 //
 // The message is n shards; block b does part b of every shard in every call on every rank.
-//   publish  staged: copy part b of all shards of the own input into inputs[slot] of scratch, slot =
-//   generation % 2.
-//            Block barrier, release the generation to flag (publish, b, me) of each peer, acquire theirs,
-//            barrier.
-//   reduce   own shard = sum over ranks, in rank order, of inputs[slot] (symmetric: of the peers' inputs);
-//   written to
-//            the output and to shards[slot] of scratch. Barrier, signal, wait and barrier with phase
+//   publish  staged: copy part b of all shards of the own input into the inputs area of scratch. Block
+//   barrier, release
+//            the generation to flag (publish, b, me) of each peer, acquire theirs, barrier.
+//   reduce   own shard = sum over ranks, in rank order, of the inputs areas (symmetric: of the peers'
+//   inputs); written to
+//            the output and to the shards area of scratch. Barrier, signal, wait and barrier with phase
 //            `reduce`.
-//   gather   output's other shards = the peers' shards[slot].
+//   gather   output's other shards = the peers' shards areas.
 //
-// Reuse: shards[slot] and inputs[slot] are overwritten in call g + 2, which a rank reaches only after
-// acquiring every peer's publish flag of g + 1, stored after the peer's call g had ended (as in
-// one_shot_pull). Inputs (symmetric): a rank leaves the call only after acquiring every peer's reduce flag of
-// its block, which the peer stored after reading the rank's input; so the next kernel may rewrite it, and in
-// place works: shard p of the output is overwritten after peer p has signalled that it has read it.
+// Reuse, with one area of each kind: a rank leaves call g only after acquiring every peer's reduce flag of g,
+// which the peer stored after reading the rank's inputs; so call g + 1 may overwrite the inputs area and,
+// symmetric, the next kernel may rewrite the input. The shards area is overwritten in call g + 1 after
+// acquiring every peer's publish flag of g + 1, which the peer stored after its call g had ended (kernel
+// boundary) and with it all its reads of the shards. In place works: shard p of the output is overwritten
+// after peer p has signalled that it has read it.
 //
-// Wire: 2 (n - 1)/n S a rank. Scratch: 2 messages of inputs, then 2 of shards.
+// Wire: 2 (n - 1)/n S a rank. Scratch: a message of inputs, then one of shards.
 // After vLLM's custom allreduce (two-stage), with generations in device memory and one flag a block.
 #include <arb/abi.h>
 
@@ -31,8 +31,8 @@ ARB_DEVICE void two_shot_pull(const KernelParams& params) {
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
   const bool staged = params.inputs.base == nullptr;
   const u32 generation = current_generation(params);
-  const u32 slot = slot_of(generation, 2, Site("scratch slot"));
-  const u32 shards = 2 + slot;
+  constexpr u32 inputs = 0;
+  constexpr u32 shards = 1;
   const VectorRange message = whole_message<Element>(params.count_elements);
   const auto part_of_shard = [&](u32 shard) {
     return part_of(part_of(message, ranks, shard), block_count(), block_index());
@@ -40,14 +40,14 @@ ARB_DEVICE void two_shot_pull(const KernelParams& params) {
 
   if (staged)
     for (u32 shard = 0; shard < ranks; ++shard)
-      copy_range<Element>(scratch_message(params, params.rank, slot), params.input, params.count_elements,
+      copy_range<Element>(scratch_message(params, params.rank, inputs), params.input, params.count_elements,
                           part_of_shard(shard));
   block_barrier(Site("publish: block is done"));
   signal_peers<kRanks>(params, Phase::publish, generation, Site("publish: signal"));
   wait_for_peers<kRanks>(params, Phase::publish, generation, Site("publish: wait"));
   block_barrier(Site("publish: block may read"));
 
-  const Sources sources = staged ? scratch_messages(params, slot)
+  const Sources sources = staged ? scratch_messages(params, inputs)
                                  : Sources{params.inputs.base, params.inputs.stride_bytes, params.ranks};
   reduce_range<Element, kRanks>(scratch_message(params, params.rank, shards), params.output, sources,
                                 params.count_elements, part_of_shard(params.rank));

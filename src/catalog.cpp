@@ -173,14 +173,12 @@ constexpr std::array rows{
         }),
     row("two_shot_pull", "two_shot_pull",
         [](CatalogRow& r) {
-          r.scratch_bytes = four_messages;
           r.shape = two_shot_shape;
           r.wire_bytes_theory = two_shot_wire_bytes;
         }),
     row("two_shot_pull/symmetric", "two_shot_pull",
         [](CatalogRow& r) {
           r.style = Style::symmetric;
-          r.scratch_bytes = four_messages;
           r.shape = two_shot_shape;
           r.wire_bytes_theory = two_shot_wire_bytes;
         }),

@@ -35,7 +35,8 @@ struct Cell {
 struct Outcome {
   std::vector<double> samples_us;  // per call, maximum over ranks; empty where nothing was timed (emulated)
   bool correct = false;
-  double max_error = 0;     // largest |result - exact sum| / (sum of |addends|), over elements and ranks
+  double max_error = 0;     // infinite where a result holds NaN; largest |result - exact sum| / (sum of
+                            // |addends|), over elements and ranks
   std::string output_hash;  // equal on all ranks when the outputs are bit-identical
   std::string ran;          // launch shape, or NCCL's algorithm, protocol and channels
   std::vector<std::string>

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -15,6 +16,10 @@ void require(bool holds, const RowFields& fields, const char* rule) {
   if (holds) return;
   throw InvalidRow(
       fmt::format("the row of {} at {} bytes breaks a rule: {}", fields.contender, fields.bytes, rule));
+}
+
+bool has_word(const std::vector<std::string>& words, std::string_view word) {
+  return std::ranges::find(words, word) != words.end();
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -43,6 +48,7 @@ Row::Row(RowFields fields) : fields_(std::move(fields)) {
             "percentiles do not decrease");
     require(f.evidence != Evidence::emulated, f, "emulated rows have no times");
     require(f.correct.value_or(true), f, "a cell whose data is wrong has no times");
+    require(f.flags.find("oversubscribed") == std::string::npos, f, "ranks that share a GPU have no times");
   }
   require(f.evidence != Evidence::measured || !f.messages, f, "traffic is counted in the emulator only");
   require((f.world == "emulated") == (f.evidence == Evidence::emulated), f, "world and evidence agree");
@@ -105,10 +111,7 @@ Row measure(const Backend& backend, const Cell& cell, const Outcome& outcome, co
 
   std::vector<std::string> flags = outcome.flags;
   const auto flag = [&flags](const char* word) {
-    for (const std::string& there : flags) {
-      if (there == word) return;
-    }
-    flags.emplace_back(word);
+    if (!has_word(flags, word)) flags.emplace_back(word);
   };
   if (!outcome.failure.empty()) {
     flag("failed");
@@ -121,13 +124,16 @@ Row measure(const Backend& backend, const Cell& cell, const Outcome& outcome, co
   if (const CatalogRow* contender = find_contender(cell.contender)) {
     row.wire_bytes_theory = contender->wire_bytes_theory({cell.ranks, cell.island_ranks}, cell.bytes);
   }
+  // A hang is wrong even where nothing was to be compared; what was not compared has neither error nor hash.
+  const bool wrong = !outcome.wrong.empty() || (cell.check && !outcome.correct);
+  if (wrong) row.correct = false;
   if (cell.check) {
-    row.correct = outcome.correct;
+    row.correct = !wrong;
     row.output_hash = outcome.output_hash;
-    if (std::isfinite(outcome.max_error)) {
-      row.max_error = outcome.max_error;
-    } else {
+    if (!std::isfinite(outcome.max_error)) {
       flag("error_not_finite");
+    } else if (!wrong || outcome.max_error > 0) {
+      row.max_error = outcome.max_error;
     }
   } else {
     flag("unchecked");
@@ -135,6 +141,8 @@ Row measure(const Backend& backend, const Cell& cell, const Outcome& outcome, co
   if (row.evidence == Evidence::emulated) {
     if (!outcome.samples_us.empty())
       throw InvalidRow("an emulated backend answered with times, which mean nothing");
+  } else if (has_word(outcome.flags, "oversubscribed")) {
+    // Ranks that share a GPU prove a protocol; their times are no figures.
   } else if (row.correct.value_or(true)) {
     if (outcome.samples_us.empty())
       throw InvalidRow(fmt::format("{} ran and has no samples", cell_name(cell)));

@@ -67,6 +67,7 @@ struct RowContext {
 // rows.csv (from a published file) can make one, and nothing can change one, so no path turns one kind of
 // evidence into another:
 //   - emulated rows have no times, bandwidths or floors;
+//   - ranks that share a GPU (oversubscribed) have none either;
 //   - a wrong cell has none either, and has max_error unless the error is no number;
 //   - times are there together or not at all, finite, positive and ordered; measured rows have no traffic
 //   counts.

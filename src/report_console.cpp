@@ -85,13 +85,15 @@ void ConsoleTable::print_header() {
     above += std::string(6, ' ');
   }
   const bool both_modes = shape_.modes.size() > 1;
+  const bool pipelined = std::ranges::find(shape_.modes, Mode::pipelined) != shape_.modes.end();
   for (const Place place : shape_.places) {
     std::string part;
     if (emulated) {
       part = fmt::format(" {:>8} {:>12} {:>12} {:>7}", "messages", "wire bytes", "theory", "correct");
       units += fmt::format(" {:>8} {:>12} {:>12} {:>7}", "", "(B)", "(B)", "");
     } else {
-      part = fmt::format(" {:>8} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");
+      part = fmt::format(" {:>8} {:>7} {:>7} {:>6}", pipelined ? "time" : "isolated", "algbw", "busbw",
+                         "#wrong");
       units += fmt::format(" {:>8} {:>7} {:>7} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
       if (both_modes) {
         part += fmt::format(" {:>8}", "isolated");

@@ -25,20 +25,10 @@ constexpr std::array values_of<Mode> = {Mode::isolated, Mode::pipelined};
 template <>
 constexpr std::array values_of<Cache> = {Cache::cold, Cache::warm};
 
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c == '\n' || c == '\r' ? ' ' : c;  // one row, one line
-  }
-  return out + '"';
-}
-
 template <typename T>
 std::string cell_text(const T& value) {
   if constexpr (std::same_as<T, std::string>) {
-    return quoted(value);
+    return csv_field(value);
   } else if constexpr (std::same_as<T, double>) {
     return shortest(value);
   } else if constexpr (std::same_as<T, bool>) {
@@ -103,6 +93,16 @@ std::vector<std::string> split_line(std::string_view line) {
 }
 
 }  // namespace
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c == '\n' || c == '\r' ? ' ' : c;  // one row, one line
+  }
+  return out + '"';
+}
 
 std::string csv_header() {
   std::string line;

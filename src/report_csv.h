@@ -10,6 +10,8 @@
 
 namespace arb {
 
+// A text as one field: in quotes where it holds a comma, a quote or a line's end (which becomes a blank).
+std::string csv_field(const std::string& text);
 // The header line, without its newline.
 std::string csv_header();
 // One row, without its newline. Numbers are the shortest text that reads back as the same double.

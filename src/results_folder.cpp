@@ -107,7 +107,7 @@ fs::path ResultsFolder::publish(const std::string& name, const CommandRecord& re
   const std::string full_name = record.interrupted ? name + "-interrupted" : name;
   constexpr int most_runs_a_second = 1000;
   for (int attempt = 1; attempt <= most_runs_a_second; ++attempt) {
-    const fs::path target = parent_ / (attempt == 1 ? full_name : fmt::format("{}-{}", full_name, attempt));
+    fs::path target = parent_ / (attempt == 1 ? full_name : fmt::format("{}-{}", full_name, attempt));
     // Never replaces what is there, not even an empty folder.
     if (::renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
       published_ = true;

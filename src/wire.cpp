@@ -79,7 +79,7 @@ template <typename Visitor>
 void fields(Is<Outcome> auto& outcome, Visitor& visit) {
   visit("samples_us", outcome.samples_us);
   visit("correct", outcome.correct);
-  visit("max_error", outcome.max_error);
+  visit.or_infinite("max_error", outcome.max_error);
   visit("output_hash", outcome.output_hash);
   visit("ran", outcome.ran);
   visit("flags", outcome.flags);
@@ -163,6 +163,10 @@ struct Encoder {
     Json& list = object[key] = Json::array();
     for (const T& element : from) list.push_back(value(key, element));
   }
+  // A wrong result may hold NaN, and then its error is no number: no key, and infinity at the other end.
+  void or_infinite(const char* key, double from) {
+    if (std::isfinite(from)) object[key] = from;
+  }
   // Absent rather than null: an optional part that is not there has no key.
   template <typename T>
   void operator()(const char* key, const std::optional<T>& from) {
@@ -228,6 +232,9 @@ struct Decoder {
     to.clear();
     to.reserve(list.size());
     for (const Json& element : list) to.push_back(value<T>(key, element));
+  }
+  void or_infinite(const char* key, double& to) {
+    to = object.contains(key) ? value<double>(key, at(key)) : std::numeric_limits<double>::infinity();
   }
   template <typename T>
   void operator()(const char* key, std::optional<T>& to) {

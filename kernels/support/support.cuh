@@ -6,14 +6,14 @@
 
 #include "machine/machine.cuh"
 
-#define ARB_SUPPORT_KERNEL(name, Params)                         \
-  namespace arb {                                                \
-  ARB_DEVICE void name##_body(const Params& params);             \
-  }                                                              \
+#define ARB_SUPPORT_KERNEL(name, Params)                            \
+  namespace arb {                                                   \
+  ARB_DEVICE void name##_body(const Params& params);                \
+  }                                                                 \
   extern "C" __global__ void __launch_bounds__(arb::max_threads, 1) \
-      name(const __grid_constant__ arb::Params params) {         \
-    arb::name##_body(params);                                    \
-  }                                                              \
+      name(const __grid_constant__ arb::Params params) {            \
+    arb::name##_body(params);                                       \
+  }                                                                 \
   ARB_DEVICE void arb::name##_body(const Params& params)
 
 namespace arb::support {

@@ -16,7 +16,6 @@ using std::chrono::milliseconds;
 // Contexts on 8 GPUs, every kernel loaded into each, NCCL's communicators: tens of seconds on a slow host.
 constexpr milliseconds greeting_allowance{90'000};
 constexpr milliseconds limits_allowance{60'000};
-constexpr milliseconds cell_allowance{20'000};
 constexpr milliseconds quit_patience{5'000};
 
 }  // namespace
@@ -109,14 +108,18 @@ Outcome WorkerBackend::run(const Cell& cell) {
       std::chrono::ceil<milliseconds>(std::chrono::duration<double, std::micro>(expected_us(cell)));
   // A hang on a device ends with the worker's own deadline and a sentence that says who waits for whom; this
   // one is for workers that cannot say it.
-  const milliseconds deadline = 2 * setup_.deadline + 2 * expected + cell_allowance;
-  Reply reply = ask(member_of(cell), {.op = Op::run, .cell = cell}, deadline, "running " + cell_name(cell));
-  if (!reply.error.empty()) {
-    Outcome refused;
-    refused.failure = reply.error;
-    return refused;
+  const milliseconds deadline = 2 * setup_.deadline + 2 * expected + setup_.cell_allowance;
+  Member& member = member_of(cell);
+  Reply reply = ask(member, {.op = Op::run, .cell = cell}, deadline, "running " + cell_name(cell));
+  Outcome outcome;
+  if (reply.error.empty()) {
+    outcome = std::move(*reply.outcome);
+  } else {
+    outcome.failure = reply.error;
   }
-  return std::move(*reply.outcome);
+  // Some errors of a device stick to its context and would be blamed on the next cell.
+  if (!outcome.failure.empty()) member.process->quit(quit_patience);
+  return outcome;
 }
 
 std::optional<MachineLimits> WorkerBackend::limits() {

@@ -20,12 +20,14 @@ struct WorkerSetup {
   std::string support_folder;               // the support bundle, loaded by every worker
   std::vector<std::string> nccl_libraries;  // paths; each must load
   bool nccl_alternatives = false;  // the paths are alternatives: the first that loads is taken, or none
-  std::chrono::milliseconds deadline{30'000};  // of one wait on a device
-  std::filesystem::path log_folder;            // workers' output goes to worker-*.log here; empty: nowhere
-  const Interrupt* interrupt = nullptr;        // must outlive the backend
+  std::chrono::milliseconds deadline{30'000};        // of one wait on a device
+  std::chrono::milliseconds cell_allowance{20'000};  // for buffers and capture, over the time that calls take
+  std::filesystem::path log_folder;      // workers' output goes to worker-*.log here; empty: nowhere
+  const Interrupt* interrupt = nullptr;  // must outlive the backend
 };
 
-// A worker is started when it is first needed and again after it was lost. All its figures are measured.
+// A worker is started when it is first needed, and again after it was lost or a cell failed in it. All its
+// figures are measured.
 class WorkerBackend final : public Backend {
  public:
   // Starts every worker and greets it. Throws EnvironmentError (a bundle or a library of the user's does not

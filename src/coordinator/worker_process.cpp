@@ -174,6 +174,7 @@ WorkerProcess::Child::Child(const WorkerLaunch& launch) {
     if (::getppid() != parent) ::_exit(127);
     ::setpgid(0, 0);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::signal(SIGPIPE, SIG_DFL);
     ::dup2(null.get(), STDIN_FILENO);
     ::dup2(child_output.get(), STDOUT_FILENO);
     ::dup2(child_output.get(), STDERR_FILENO);

@@ -190,7 +190,7 @@ Outcome EmulatedBox::run(const Cell& cell) {
       });
   if (failure) {
     outcome = {};
-    outcome.failure = cell.contender + " on the emulated box: " + *failure;
+    outcome.wrong = cell.contender + " on the emulated box: " + *failure;
     return outcome;
   }
   if (outcome.wrong.empty() && !memory.guards_are_whole())

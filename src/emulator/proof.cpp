@@ -19,11 +19,10 @@ namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{64} << 20;
 constexpr std::size_t stack_bytes = std::size_t{128} << 10;
-constexpr std::uint64_t most_operations = 5'000'000;  // of a run; beyond that it counts as endless
-constexpr u32 most_calls_after_failure = 1'000'000;   // then loops are taken for endless and left
-constexpr u32 gap_bytes = 256;                        // between buffers: a stray access hits none
-constexpr u32 nobody = 0xffff;                        // slot of what was there before the run
-constexpr u32 half_bytes = 2;                         // unit of overlap: the smallest access
+constexpr u32 most_calls_after_failure = 100'000;  // then loops are taken for endless and left
+constexpr u32 gap_bytes = 256;                     // between buffers: a stray access hits none
+constexpr u32 nobody = 0xffff;                     // slot of what was there before the run
+constexpr u32 half_bytes = 2;                      // unit of overlap: the smallest access
 
 // The reserved addresses. Not readable: a kernel that bypasses the machine calls crashes at once.
 class Arena {
@@ -407,8 +406,8 @@ bool ProofMachine::Implementation::switch_point() {
     if (++calls_after_failure_ > most_calls_after_failure) throw Abandoned{};
     return false;
   }
-  if (++operations > most_operations) {
-    fail(Failure::Kind::endless, "more than " + std::to_string(most_operations) + " machine calls");
+  if (++operations > options_.most_operations) {
+    fail(Failure::Kind::endless, "more than " + std::to_string(options_.most_operations) + " machine calls");
     return false;
   }
   if (burst_left_ == 0) {

@@ -37,6 +37,7 @@ struct RunOptions {
   std::uint64_t seed = 1;
   bool races_fail = true;  // false: races go unreported, so that values show what an order allows
   std::optional<Mutation> mutation;
+  std::uint64_t most_operations = 5'000'000;  // machine calls of a run; beyond that it counts as endless
 };
 
 class ProofMachine {

@@ -37,18 +37,18 @@ std::vector<const CatalogRow*> kernel_contenders() {
   return rows;
 }
 
-class Box : public testing::TestWithParam<const CatalogRow*> {};
+class Box : public testing::TestWithParam<std::string> {};
 
 TEST_P(Box, is_right_and_moves_what_theory_says) {
-  const CatalogRow& row = *GetParam();
+  const CatalogRow& row = *find_contender(GetParam());
   const auto box = make_emulated_box(8);
   for (const std::uint32_t ranks : {2U, 3U, 5U, 8U})
     for (const Dtype dtype : all_dtypes)
       for (const Place place : {Place::out, Place::in})
         for (const std::uint64_t bytes : {0U, 4U, 36U, 5760U, 100'004U, 1U << 20}) {
           if (place == Place::in && !row.in_place) continue;
-          // A megabyte once a dtype: it is the size at which the box must still be quick.
-          if (bytes == 1U << 20 && (ranks != 8 || place == Place::in)) continue;
+          // A megabyte once: it is the size at which the box must still be quick.
+          if (bytes == 1U << 20 && (ranks != 8 || place == Place::in || dtype != Dtype::bf16)) continue;
           const Outcome outcome = box->run(cell_of(row, dtype, ranks, bytes, place));
           const auto where = std::string(name_of(dtype)) + " x " + std::to_string(ranks) + ", " +
                              std::to_string(bytes) + " bytes, " + std::string(name_of(place));
@@ -72,11 +72,16 @@ TEST_P(Box, is_right_and_moves_what_theory_says) {
         }
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalog, Box, testing::ValuesIn(kernel_contenders()), [](const auto& row) {
-  std::string name(row.param->contender);
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '/' || c == '-'; }, '_');
-  return name;
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const CatalogRow* row : kernel_contenders()) result.emplace_back(row->contender);
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, Box, testing::ValuesIn(names()), [](const auto& name) {
+  std::string result = name.param;
+  std::replace(result.begin(), result.end(), '/', '_');
+  return result;
 });
 
 TEST(EmulatedBox, says_what_it_is_and_knows_no_time) {

@@ -11,7 +11,7 @@
 namespace arb::test {
 namespace {
 
-class Contender : public testing::TestWithParam<const CatalogRow*> {};
+class Contender : public testing::TestWithParam<std::string> {};
 
 std::vector<const CatalogRow*> kernel_contenders() {
   std::vector<const CatalogRow*> rows;
@@ -20,21 +20,24 @@ std::vector<const CatalogRow*> kernel_contenders() {
   return rows;
 }
 
-std::string identifier(std::string_view text) {
-  std::string result;
-  for (const char c : text) result += (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '_';
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const CatalogRow* row : kernel_contenders()) result.emplace_back(row->contender);
   return result;
 }
 
 TEST_P(Contender, is_right_in_every_scenario) {
-  const GateResult result = run_gate(*GetParam(), gate_seeds());
+  const GateResult result = run_gate(*find_contender(GetParam()), gate_seeds());
   for (const std::string& failure : result.failures) ADD_FAILURE() << failure;
   RecordProperty("runs", std::to_string(result.runs));
   RecordProperty("operations", std::to_string(result.operations));
 }
 
-INSTANTIATE_TEST_SUITE_P(Gate, Contender, testing::ValuesIn(kernel_contenders()),
-                         [](const auto& row) { return identifier(row.param->contender); });
+INSTANTIATE_TEST_SUITE_P(Gate, Contender, testing::ValuesIn(names()), [](const auto& name) {
+  std::string result = name.param;
+  std::replace(result.begin(), result.end(), '/', '_');
+  return result;
+});
 
 // Writes planted.csv into the working directory, or where ARB_PLANTED_CSV says.
 TEST(PlantedBugs, are_caught_or_argued) {

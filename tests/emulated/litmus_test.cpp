@@ -526,7 +526,9 @@ TEST(Litmus, a_kernel_that_polls_for_ever_by_itself_is_ended) {
                                        while (load(x, relaxed_system) == 0) {
                                        }
                                      }}};
-  const std::optional<Failure> failure = proof.run(program, {});
+  RunOptions options;
+  options.most_operations = 10'000;
+  const std::optional<Failure> failure = proof.run(program, options);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind, Failure::Kind::endless);
 }

@@ -8,7 +8,6 @@
 #include <limits>
 #include <stdexcept>
 
-#include "emulator/kernel_table.h"
 #include "emulator/random.h"
 #include "reference.h"
 
@@ -249,7 +248,8 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
                             const std::optional<emulator::Mutation>& mutation) {
   const CatalogRow& row = *scenario.row;
   const std::string function = function_name(row, scenario.dtype, scenario.ranks);
-  const emulator::KernelFunction kernel = emulator::find_kernel(function);
+  const emulator::KernelFunction kernel =
+      scenario.kernel != nullptr ? scenario.kernel : emulator::find_kernel(function);
   if (kernel == nullptr) throw std::runtime_error(function + " is in the catalog but not under kernels/");
   Random random(seed * 0x2545f4914f6cdd1du + 1);
   const std::uint32_t ranks = scenario.ranks;
@@ -364,10 +364,10 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
       else if (rank == 0)
         wrong = check_result(scenario, results[call][0], values[call], exact);
       if (wrong.empty()) continue;
-      result.failure =
-          Failure{Failure::Kind::wrong_value,
-                  "wrong value: " + function + " call " + std::to_string(call + 1) + " on rank " +
-                      std::to_string(rank) + ": " + wrong + "; seed " + std::to_string(seed)};
+      std::string text = "wrong value: " + function;
+      text.append(" call ").append(std::to_string(call + 1)).append(" on rank ").append(std::to_string(rank));
+      text.append(": ").append(wrong).append("; seed ").append(std::to_string(seed));
+      result.failure = Failure{Failure::Kind::wrong_value, text};
       return result;
     }
   }

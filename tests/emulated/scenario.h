@@ -10,6 +10,7 @@
 
 #include "catalog.h"
 #include "emulator/failure.h"
+#include "emulator/kernel_table.h"
 #include "emulator/proof.h"
 
 namespace arb::test {
@@ -32,6 +33,7 @@ struct Scenario {
   Grid grid = Grid::single;
   Values values = Values::random;
   Start start = Start::zero;
+  emulator::KernelFunction kernel = nullptr;  // null: the one that the catalog names
 };
 
 // Scenarios of a contender in which every two levels of every two factors occur together. Counts that are

@@ -1,0 +1,225 @@
+#include "comparison_gates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/math/distributions/hypergeometric.hpp>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "text.h"
+
+namespace arb {
+namespace {
+
+Gate passed(std::string name) {
+  return {.name = std::move(name), .state = GateState::passed, .sentence = {}};
+}
+Gate failed(std::string name, std::string sentence) {
+  return {.name = std::move(name), .state = GateState::failed, .sentence = std::move(sentence)};
+}
+Gate unchecked(std::string name, std::string sentence) {
+  return {.name = std::move(name), .state = GateState::unchecked, .sentence = std::move(sentence)};
+}
+
+// Calls visit(block, launch) for every launch of the two arms and the placebo.
+template <typename Visitor>
+void for_each_launch(std::span<const Block> blocks, Visitor&& visit) {
+  for (const Block& block : blocks) {
+    for (const LaunchRecord& launch : block.launches) visit(block, launch);
+  }
+}
+
+Gate times_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
+  for (std::size_t cell = 0; cell < plan.cells.size(); ++cell) {
+    std::size_t with = 0;
+    std::size_t all = 0;
+    for_each_launch(blocks, [&](const Block&, const LaunchRecord& launch) {
+      ++all;
+      if (launch.times_us[cell]) ++with;
+    });
+    if (with != 0 && with != all) {
+      return failed("times", fmt::format("{} has a time in {} of {} launches only, so one arm cannot do what "
+                                         "the other does, or not always",
+                                         plan.cells[cell].name(), with, all));
+    }
+  }
+  return passed("times");
+}
+
+Gate gpus_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
+  Gate gate = passed("gpus");
+  bool known = !plan.gpus.empty();
+  for_each_launch(blocks, [&](const Block& block, const LaunchRecord& launch) {
+    std::vector<std::string> uuids;
+    for (const GpuDuring& gpu : launch.gpus) uuids.push_back(gpu.uuid);
+    if (uuids.empty() || std::ranges::count(uuids, std::string()) > 0) {
+      known = false;
+    } else if (uuids != plan.gpus && gate.state == GateState::passed) {
+      gate = failed("gpus", fmt::format("block {} ran on other GPUs ({}) than the plan's ({})", block.index,
+                                        enumerate(uuids), enumerate(plan.gpus)));
+    }
+  });
+  if (gate.state == GateState::passed && !known) {
+    return unchecked("gpus", "the GPUs did not say who they are");
+  }
+  return gate;
+}
+
+Gate driver_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
+  Gate gate = passed("driver");
+  bool known = !plan.driver.empty();
+  for_each_launch(blocks, [&](const Block& block, const LaunchRecord& launch) {
+    if (launch.driver.empty()) known = false;
+    if (!launch.driver.empty() && known && launch.driver != plan.driver && gate.state == GateState::passed) {
+      gate = failed("driver", fmt::format("block {} ran on driver {} and the plan on {}", block.index,
+                                          launch.driver, plan.driver));
+    }
+  });
+  if (gate.state == GateState::passed && !known)
+    return unchecked("driver", "the driver's version is not known");
+  return gate;
+}
+
+// Mean clocks of A's launches (placebo included) against B's, GPU by GPU.
+Gate clocks_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
+  bool known = !plan.gpus.empty();
+  for (std::size_t rank = 0; rank < plan.gpus.size(); ++rank) {
+    for (const auto& [member, name] :
+         {std::pair{&GpuDuring::sm_clock_mhz, "SM"}, std::pair{&GpuDuring::memory_clock_mhz, "memory"}}) {
+      double sum_a = 0;
+      double sum_b = 0;
+      std::size_t count_a = 0;
+      std::size_t count_b = 0;
+      for_each_launch(blocks, [&](const Block&, const LaunchRecord& launch) {
+        if (rank >= launch.gpus.size() || !(launch.gpus[rank].*member)) {
+          known = false;
+          return;
+        }
+        const double clock = *(launch.gpus[rank].*member);
+        if (launch.role == Role::b) {
+          sum_b += clock;
+          ++count_b;
+        } else if (launch.role == Role::a || launch.role == Role::placebo) {
+          sum_a += clock;
+          ++count_a;
+        }
+      });
+      if (count_a == 0 || count_b == 0) continue;
+      const double mean_a = sum_a / static_cast<double>(count_a);
+      const double mean_b = sum_b / static_cast<double>(count_b);
+      if (std::abs(mean_b / mean_a - 1) > most_clock_difference) {
+        return failed("clocks",
+                      fmt::format("the {} clock of rank {} was {:.0f} MHz under A and {:.0f} MHz under B, "
+                                  "more than {:.0f}% apart",
+                                  name, rank, mean_a, mean_b, most_clock_difference * 100));
+      }
+    }
+  }
+  return known ? passed("clocks") : unchecked("clocks", "NVML gave no clocks in some launches");
+}
+
+// Two-sided p of Fisher's exact test for `hits_a` of `of_a` against `hits_b` of `of_b`.
+double fisher_p(unsigned hits_a, unsigned of_a, unsigned hits_b, unsigned of_b) {
+  const boost::math::hypergeometric_distribution<double> spread(hits_a + hits_b, of_a, of_a + of_b);
+  const double here = boost::math::pdf(spread, hits_a);
+  const auto [least, most] = boost::math::support(spread);
+  double p = 0;
+  for (unsigned hits = static_cast<unsigned>(least); hits <= static_cast<unsigned>(most); ++hits) {
+    const double chance = boost::math::pdf(spread, hits);
+    if (chance <= here * (1 + 1e-9)) p += chance;
+  }
+  return std::min(1.0, p);
+}
+
+// An event that comes as often under both arms slows both; only one that keeps to an arm fails the gate.
+Gate events_gate(std::span<const Block> blocks) {
+  bool known = true;
+  std::map<std::string, std::pair<unsigned, unsigned>> seen;
+  unsigned launches_a = 0;
+  unsigned launches_b = 0;
+  for_each_launch(blocks, [&](const Block&, const LaunchRecord& launch) {
+    if (launch.role != Role::a && launch.role != Role::b && launch.role != Role::placebo) return;
+    std::set<std::string> events;
+    if (launch.gpus.empty()) known = false;
+    for (const GpuDuring& gpu : launch.gpus) {
+      if (!gpu.events) known = false;
+      if (gpu.events) events.insert(gpu.events->begin(), gpu.events->end());
+    }
+    ++(launch.role == Role::b ? launches_b : launches_a);
+    for (const std::string& event : events) {
+      auto& [in_a, in_b] = seen[event];
+      ++(launch.role == Role::b ? in_b : in_a);
+    }
+  });
+  for (const auto& [event, counts] : seen) {
+    if (fisher_p(counts.first, launches_a, counts.second, launches_b) >= gate_alpha) continue;
+    return failed("clock_events",
+                  fmt::format("the clock event {} came in {} of {} launches of A and in {} of {} of B", event,
+                              counts.first, launches_a, counts.second, launches_b));
+  }
+  return known ? passed("clock_events") : unchecked("clock_events", "NVML gave no clock event reasons");
+}
+
+Gate errors_gate(std::span<const Block> blocks) {
+  bool known = true;
+  Gate gate = passed("hardware_errors");
+  for_each_launch(blocks, [&](const Block& block, const LaunchRecord& launch) {
+    if (launch.gpus.empty()) known = false;
+    for (std::size_t rank = 0; rank < launch.gpus.size(); ++rank) {
+      const auto& errors = launch.gpus[rank].new_errors;
+      if (!errors) known = false;
+      if (errors.value_or(0) > 0 && gate.state == GateState::passed) {
+        gate = failed("hardware_errors", fmt::format("the links of rank {} counted {} new errors in block {}",
+                                                     rank, *errors, block.index));
+      }
+    }
+  });
+  if (gate.state == GateState::passed && !known) {
+    return unchecked("hardware_errors", "NVML gave no error counters of the links");
+  }
+  return gate;
+}
+
+// A against itself must not fall, over all bands, more often than gate_alpha allows.
+Gate placebo_gate(std::span<const Judgement> placebo) {
+  if (placebo.empty()) return unchecked("placebo", "there was no placebo");
+  std::size_t fallen = 0;
+  for (const Judgement& judgement : placebo) {
+    if (judgement.band_q < gate_alpha) ++fallen;
+  }
+  if (fallen == 0) return passed("placebo");
+  return failed(
+      "placebo",
+      fmt::format("A differs from A itself in {} of {} cells, so this machine is not steady enough now",
+                  fallen, placebo.size()));
+}
+
+}  // namespace
+
+std::vector<Gate> check_gates(const ComparisonPlan& plan, std::span<const Block> blocks,
+                              std::span<const Judgement> placebo) {
+  return {times_gate(plan, blocks),  gpus_gate(plan, blocks), driver_gate(plan, blocks),
+          clocks_gate(plan, blocks), events_gate(blocks),     errors_gate(blocks),
+          placebo_gate(placebo)};
+}
+
+std::string failed_gates(std::span<const Gate> gates) {
+  std::vector<std::string> sentences;
+  for (const Gate& gate : gates) {
+    if (gate.state == GateState::failed) sentences.push_back(gate.sentence);
+  }
+  return fmt::format("{}", fmt::join(sentences, "; "));
+}
+
+std::vector<std::string> unchecked_gates(std::span<const Gate> gates) {
+  std::vector<std::string> names;
+  for (const Gate& gate : gates) {
+    if (gate.state == GateState::unchecked) names.push_back(gate.name);
+  }
+  return names;
+}
+
+}  // namespace arb

@@ -1,0 +1,363 @@
+// Whole runs on a fake worker: what the user sees, what is left on disk, how the program exits.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "catalog.h"
+#include "made_bundle.h"
+#include "results_folder.h"
+#include "scratch.h"
+#include "verbs.h"
+
+namespace arb {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int status = -1;
+  std::string out;
+  std::string err;
+  fs::path folder;  // the one results folder, or empty
+};
+
+class FakeRun : public testing::Test {
+ protected:
+  FakeRun() {
+    test::make_bundle(scratch_.path() / "bundles", "13.0-nvrtc");
+    test::make_bundle(scratch_.path() / "bundles", "12.8-nvrtc");
+    test::make_bundle(scratch_.path() / "bundles", "support");
+    // No NCCL of this machine takes part; a test that wants one adds this file's name.
+    test::write_file(nccl_path(), "");
+  }
+
+  [[nodiscard]] fs::path nccl_path() const { return scratch_.path() / "libnccl.so.2"; }
+  [[nodiscard]] fs::path results_path() const { return scratch_.path() / "results"; }
+
+  // One kernel of ours at 1K, 2K and 4K; 2K is where a fake worker goes wrong.
+  [[nodiscard]] RunOptions options(const std::string& behaviour) const {
+    const fs::path program = scratch_.path() / ("fake-" + behaviour);
+    test::write_file(program,
+                     std::string("#!/bin/sh\nexec '") + ARB_FAKE_WORKER + "' " + behaviour + " \"$@\"\n");
+    fs::permissions(program, fs::perms::owner_all);
+    RunOptions options;
+    options.min_bytes = 1024;
+    options.max_bytes = 4096;
+    options.samples = 9;
+    options.modes = {"pipelined"};
+    options.contenders = {std::string(first_kernel().contender)};
+    options.toolkits = {"13.0"};
+    options.bundles = scratch_.path() / "bundles";
+    options.results = results_path();
+    options.deadline_s = 1;
+    options.cell_allowance_s = 0;
+    options.command = "arbench run";
+    options.worker_program = program;
+    return options;
+  }
+
+  static const CatalogRow& first_kernel() {
+    return *std::ranges::find(catalog(), Source::kernel, &CatalogRow::source);
+  }
+  static const CatalogRow& first_nccl() {
+    return *std::ranges::find(catalog(), Source::nccl, &CatalogRow::source);
+  }
+
+  Result run(const RunOptions& options) const {
+    std::ostringstream out;
+    std::ostringstream err;
+    const Interrupt interrupt;
+    Result result;
+    result.status = run_verb(options, {.out = out, .err = err}, interrupt);
+    result.out = out.str();
+    result.err = err.str();
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(results_path(), error)) {
+      EXPECT_FALSE(entry.path().filename().string().starts_with('.')) << "a temporary folder stayed behind";
+      EXPECT_TRUE(result.folder.empty());
+      result.folder = entry.path();
+    }
+    return result;
+  }
+
+  test::Scratch scratch_;
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(FakeRun, AGoodRunLeavesAllItsFiles) {
+  RunOptions asked = options("good");
+  asked.toolkits = {};
+  asked.modes = {};
+  asked.places = {"out", "in"};
+  asked.contenders = {std::string(first_kernel().contender), std::string(first_nccl().contender)};
+  asked.nccl_paths = {nccl_path().string()};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(has(result.folder.filename().string(), "-2xPretended_GPU-run"));
+  const PublishedRun published = read_results(result.folder);
+  EXPECT_EQ(published.rows.size(), 3u * 3u * 4u);
+  for (const Row& row : published.rows) {
+    EXPECT_EQ(row->evidence, Evidence::measured);
+    EXPECT_EQ(row->gpus, 2u);
+    EXPECT_TRUE(row.timed() && row->floor_us);
+  }
+  const auto benchmark = nlohmann::json::parse(test::read_file(result.folder / "benchmark.json"));
+  ASSERT_EQ(benchmark["benchmarks"].size(), published.rows.size());
+  for (std::size_t i = 0; i < published.rows.size(); ++i) {
+    EXPECT_EQ(benchmark["benchmarks"][i]["real_time"].get<double>(), *published.rows[i]->p50_us);
+    EXPECT_FALSE(has(benchmark["benchmarks"][i]["name"].get<std::string>(), "manual_time"));
+  }
+  const auto environment = nlohmann::json::parse(test::read_file(result.folder / "environment.json"));
+  EXPECT_EQ(environment["gpus"].size(), 2u);
+  EXPECT_EQ(environment["nccl"][0]["version"], "2.28.9+cuda13.0");
+  EXPECT_FALSE(environment["limits"].empty());
+  const auto manifest = nlohmann::json::parse(test::read_file(result.folder / "manifest.json"));
+  EXPECT_EQ(manifest["bundles"].size(), 3u);
+  EXPECT_TRUE(has(result.out, "x floor")) << result.out;
+}
+
+TEST_F(FakeRun, LaunchesAreRowsOfTheSameName) {
+  RunOptions asked = options("good");
+  asked.launches = 3;
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  const PublishedRun published = read_results(result.folder);
+  EXPECT_EQ(published.rows.size(), 9u);
+  EXPECT_EQ(published.rows.back()->launch, 2u);
+  const auto rows = nlohmann::json::parse(test::read_file(result.folder / "benchmark.json"))["benchmarks"];
+  EXPECT_EQ(rows[0]["name"], rows[3]["name"]);
+  EXPECT_EQ(rows[3]["repetition_index"], 1);
+  EXPECT_EQ(rows[0]["repetitions"], 3);
+}
+
+// What a worker does wrong at 2K, and what the run makes of it: the cells before and after are kept.
+struct RunFault {
+  const char* behaviour;
+  int status;
+  const char* words;
+  const char* flags;
+};
+
+class FakeRunFaults : public FakeRun, public testing::WithParamInterface<RunFault> {};
+
+TEST_P(FakeRunFaults, KeepsTheOtherCellsAndSaysWhatHappened) {
+  const RunFault& fault = GetParam();
+  const auto begin = std::chrono::steady_clock::now();
+  const Result result = run(options(fault.behaviour));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(result.status, fault.status) << result.err;
+  EXPECT_TRUE(has(result.err, fault.words)) << result.err;
+  const PublishedRun published = read_results(result.folder);
+  ASSERT_EQ(published.rows.size(), 3u);
+  EXPECT_TRUE(published.rows[0].timed());
+  EXPECT_FALSE(published.rows[1].timed());
+  EXPECT_EQ(published.rows[1]->flags, fault.flags);
+  EXPECT_TRUE(published.rows[2].timed()) << "a fresh worker takes over";
+  EXPECT_TRUE(has(test::read_file(result.folder / "command.txt"), fault.words)) << "nothing is lost";
+  const auto rows = nlohmann::json::parse(test::read_file(result.folder / "benchmark.json"))["benchmarks"];
+  EXPECT_EQ(rows[1]["error_occurred"], true);
+  EXPECT_FALSE(rows[1].contains("real_time"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FakeRunFaults,
+                         testing::Values(RunFault{"exit", 2, "status 3", "lost failed"},
+                                         RunFault{"crash", 2, "signal 11", "lost failed"},
+                                         RunFault{"hang", 2, "rank 0 waits for rank 1", "lost failed"},
+                                         RunFault{"nonsense", 2, "nonsense", "lost failed"},
+                                         RunFault{"nan", 2, "not JSON", "lost failed"},
+                                         RunFault{"half_line_and_end", 2, "in the middle", "lost failed"},
+                                         RunFault{"half_line_and_hang", 2, "half a line", "lost failed"},
+                                         RunFault{"wrong_cell", 2, "another cell", "lost failed"},
+                                         RunFault{"flood", 2, "yyy", "lost failed"},
+                                         RunFault{"orphan", 2, "signal 9", "lost failed"},
+                                         RunFault{"wrong_data", 2, "element 7 of rank 1", ""},
+                                         RunFault{"not_a_number", 2, "is NaN", "error_not_finite"},
+                                         RunFault{"cannot_run", 5, "do not fit", "failed"},
+                                         RunFault{"no_samples", 5, "has no samples", "failed"}),
+                         [](const auto& info) { return std::string(info.param.behaviour); });
+
+TEST_F(FakeRun, AContenderThatKeepsLosingWorkersIsLeftAlone) {
+  RunOptions asked = options("exit");
+  asked.min_bytes = 2048;
+  asked.max_bytes = 2048;
+  asked.modes = {"pipelined", "isolated"};
+  asked.caches = {"warm", "cold"};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(has(result.err, "lost 2 workers in a row")) << result.err;
+  EXPECT_EQ(read_results(result.folder).rows.size(), 4u);
+}
+
+// A machine that cannot run on GPUs runs emulated and says why.
+struct NoGpu {
+  const char* behaviour;
+  const char* words;
+};
+
+class FakeNoGpu : public FakeRun, public testing::WithParamInterface<NoGpu> {};
+
+TEST_P(FakeNoGpu, RunsEmulatedAndSaysWhy) {
+  RunOptions asked = options(GetParam().behaviour);
+  asked.toolkits = {};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(has(result.err, "emulated") && has(result.err, GetParam().words)) << result.err;
+  const PublishedRun published = read_results(result.folder);
+  EXPECT_EQ(published.rows.size(), 3u);
+  for (const Row& row : published.rows) EXPECT_EQ(row->evidence, Evidence::emulated);
+  const auto benchmark = nlohmann::json::parse(test::read_file(result.folder / "benchmark.json"));
+  EXPECT_TRUE(benchmark["benchmarks"].empty()) << "an emulated cell has no time";
+  EXPECT_TRUE(benchmark["context"].contains("emulated_cells"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FakeNoGpu,
+                         testing::Values(NoGpu{"no_driver", "libcuda.so.1"}, NoGpu{"old_driver", "CUDA 12.2"},
+                                         NoGpu{"no_gpu", "0 GPUs"}, NoGpu{"one_gpu", "1 GPU"},
+                                         NoGpu{"no_p2p", "P2P"}, NoGpu{"dies_at_once", "status 5"}),
+                         [](const auto& info) { return std::string(info.param.behaviour); });
+
+TEST_F(FakeRun, MoreGpusThanThereAreIsAUsageError) {
+  RunOptions asked = options("good");
+  asked.gpus = 9;
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(has(result.err, "-g 9") && has(result.err, "2 GPUs can be used")) << result.err;
+  EXPECT_TRUE(result.folder.empty());
+}
+
+TEST_F(FakeRun, ABundleForOtherHardwareIsASentence) {
+  RunOptions asked = options("good");
+  fs::remove_all(asked.bundles / "13.0-nvrtc");
+  test::make_bundle(asked.bundles, "13.0-nvrtc", "sm_120");
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 5);
+  EXPECT_TRUE(has(result.err, "sm_120") && has(result.err, "this GPU is sm_90")) << result.err;
+  EXPECT_TRUE(result.folder.empty());
+}
+
+TEST_F(FakeRun, ACorruptBundleStopsOnlyRunsThatNeedIt) {
+  RunOptions asked = options("good");
+  test::write_file(asked.bundles / "12.8-nvrtc" / "made_up.sm_90.cubin", "other code");
+  const Result other = run(asked);
+  EXPECT_EQ(other.status, 0) << other.err;
+  EXPECT_TRUE(has(other.err, "left out")) << other.err;
+  fs::remove_all(results_path());
+  asked.toolkits = {"12.8"};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 5);
+  EXPECT_TRUE(has(result.err, "12.8-nvrtc")) << result.err;
+}
+
+TEST_F(FakeRun, ABundleThatTheDriverRefusesIsASentence) {
+  const Result result = run(options("unloadable"));
+  EXPECT_EQ(result.status, 5);
+  EXPECT_TRUE(has(result.err, "the driver refuses it")) << result.err;
+}
+
+TEST_F(FakeRun, ALibraryThatIsNoNcclIsASentence) {
+  RunOptions asked = options("no_nccl");
+  asked.contenders = {};
+  asked.nccl_paths = {nccl_path().string()};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 5);
+  EXPECT_TRUE(has(result.err, "it is no ELF file")) << result.err;
+}
+
+TEST_F(FakeRun, WithoutNcclTheRestRuns) {
+  RunOptions asked = options("no_nccl");
+  asked.contenders = {};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(has(result.err, "no NCCL takes part")) << result.err;
+}
+
+TEST_F(FakeRun, GoogleBenchmarksFlagsWork) {
+  RunOptions asked = options("good");
+  asked.benchmark_flags = {"--benchmark_filter=/(1024|4096)/.*warm$", "--benchmark_format=csv",
+                           "--benchmark_out=" + (scratch_.path() / "out.json").string()};
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(read_results(result.folder).rows.size(), 2u);
+  EXPECT_TRUE(has(result.out, "name,iterations,real_time")) << result.out;
+  EXPECT_FALSE(has(result.out, "manual_time")) << result.out;
+  const auto file = nlohmann::json::parse(test::read_file(scratch_.path() / "out.json"));
+  EXPECT_EQ(file["benchmarks"].size(), 2u);
+
+  fs::remove_all(results_path());
+  asked.benchmark_flags = {"--benchmark_list_tests"};
+  const Result list = run(asked);
+  EXPECT_EQ(list.status, 0) << list.err;
+  EXPECT_EQ(std::ranges::count(list.out, '\n'), 3);
+  EXPECT_TRUE(list.folder.empty());
+
+  for (const char* refused :
+       {"--benchmark_min_time=1", "--benchmark_repetitions=3", "--benchmark_min_warmup_time=1"}) {
+    asked.benchmark_flags = {refused};
+    const Result no = run(asked);
+    EXPECT_EQ(no.status, 1) << refused;
+    EXPECT_TRUE(has(no.err, "-n") && has(no.err, "--launches")) << no.err;
+  }
+  asked.benchmark_flags = {"--benchmark_nonsense=1"};
+  EXPECT_EQ(run(asked).status, 1);
+  asked.benchmark_flags = {"--benchmark_filter=nothing_like_it"};
+  EXPECT_EQ(run(asked).status, 1);
+}
+
+TEST_F(FakeRun, CtrlCKeepsTheCompleteRows) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    RunOptions asked = options("hang");
+    asked.deadline_s = 60;
+    ::_exit(run(asked).status);
+  }
+  // The first cell is complete once its row is on disk.
+  const auto row_there = [&] {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(results_path(), error)) {
+      const std::string rows = test::read_file(entry.path() / "rows.csv");
+      if (std::ranges::count(rows, '\n') >= 2) return true;
+    }
+    return false;
+  };
+  for (int i = 0; i < 500 && !row_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ::kill(child, SIGINT);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 5);
+  const fs::path folder = fs::directory_iterator(results_path())->path();
+  EXPECT_TRUE(folder.filename().string().ends_with("-interrupted"));
+  const PublishedRun published = read_results(folder);
+  EXPECT_TRUE(published.interrupted);
+  EXPECT_EQ(published.rows.size(), 1u);
+}
+
+TEST_F(FakeRun, ListShowsGpusAndNccl) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const Interrupt interrupt;
+  const RunOptions asked = options("good");
+  ListOptions list;
+  list.json = true;
+  list.bundles = asked.bundles;
+  list.nccl_paths = {nccl_path().string()};
+  list.worker_program = asked.worker_program;
+  EXPECT_EQ(list_verb(list, {.out = out, .err = err}, interrupt), 0) << err.str();
+  const auto json = nlohmann::json::parse(out.str());
+  EXPECT_EQ(json["gpus"].size(), 2u);
+  EXPECT_EQ(json["bundles"].size(), 2u);
+  EXPECT_EQ(json["nccl"][0]["version"], "2.28.9+cuda13.0");
+}
+
+}  // namespace
+}  // namespace arb

@@ -1,0 +1,176 @@
+#include "plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "catalog.h"
+#include "measure.h"
+
+namespace arb {
+namespace {
+
+constexpr std::uint64_t kib = 1024;
+constexpr std::uint64_t mib = 1024 * kib;
+
+Machine two_gpus() {
+  return {.evidence = Evidence::measured,
+          .ranks = 2,
+          .bundles = {"12.8-nvrtc", "13.0-nvrtc", "13.0-nvcc"},
+          .nccls = {"2.28.9+cuda13.0"}};
+}
+
+Sweep small_sweep() {
+  Sweep sweep;
+  sweep.min_bytes = 1 * kib;
+  sweep.max_bytes = 4 * kib;
+  return sweep;
+}
+
+std::string message_of(const Sweep& sweep, const Machine& machine) {
+  try {
+    make_plan(sweep, machine);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Plan, CallsPerGraphFollowTheSize) {
+  EXPECT_EQ(calls_per_graph(1 * mib, Evidence::measured), 20u);
+  EXPECT_EQ(calls_per_graph(1 * mib + 2, Evidence::measured), 10u);
+  EXPECT_EQ(calls_per_graph(16 * mib, Evidence::measured), 10u);
+  EXPECT_EQ(calls_per_graph(64 * mib, Evidence::measured), 5u);
+  EXPECT_EQ(calls_per_graph(65 * mib, Evidence::measured), 3u);
+  EXPECT_GE(calls_per_graph(1 * kib, Evidence::emulated), 3u);
+}
+
+TEST(Plan, SizesByFactorAndByStep) {
+  Sweep sweep = small_sweep();
+  EXPECT_EQ(sizes_of(sweep), (std::vector<std::uint64_t>{1 * kib, 2 * kib, 4 * kib}));
+  sweep.max_bytes = 5 * kib;
+  EXPECT_EQ(sizes_of(sweep).back(), 4 * kib);
+  sweep.step_bytes = 1 * kib;
+  EXPECT_EQ(sizes_of(sweep).size(), 5u);
+  sweep.min_bytes = ~std::uint64_t{0} - 1;
+  sweep.max_bytes = ~std::uint64_t{0};
+  EXPECT_EQ(sizes_of(sweep).size(), 1u) << "no wrap at the end of 64 bits";
+}
+
+TEST(Plan, BadSizesAreRefusedWithASentence) {
+  const Machine machine = two_gpus();
+  Sweep sweep = small_sweep();
+  sweep.min_bytes = 1025;
+  EXPECT_NE(message_of(sweep, machine).find("multiple of 2"), std::string::npos);
+  sweep = small_sweep();
+  sweep.max_bytes = 512;
+  EXPECT_NE(message_of(sweep, machine).find("-b 1K is more than -e 512"), std::string::npos);
+  sweep = small_sweep();
+  sweep.factor = 1;
+  EXPECT_NE(message_of(sweep, machine).find("-f 1"), std::string::npos);
+  sweep = small_sweep();
+  sweep.min_bytes = 0;
+  EXPECT_NE(message_of(sweep, machine), "");
+  sweep = small_sweep();
+  sweep.min_bytes = 1026;
+  sweep.dtypes = {Dtype::bf16, Dtype::fp32};
+  EXPECT_NE(message_of(sweep, machine).find("fp32"), std::string::npos);
+}
+
+TEST(Plan, AMisspeltContenderBringsTheNearest) {
+  Sweep sweep = small_sweep();
+  std::string name(catalog().front().contender);
+  std::swap(name[1], name[2]);
+  sweep.contenders = {name};
+  const std::string message = message_of(sweep, two_gpus());
+  EXPECT_NE(message.find("did you mean '" + std::string(catalog().front().contender) + "'"),
+            std::string::npos)
+      << message;
+}
+
+TEST(Plan, ToolkitsByVersionMeanTheirNvrtc) {
+  const std::vector<std::string> bundles = two_gpus().bundles;
+  EXPECT_EQ(select_bundles({}, bundles), (std::vector<std::string>{"12.8-nvrtc", "13.0-nvrtc"}));
+  EXPECT_EQ(select_bundles({"13.0"}, bundles), (std::vector<std::string>{"13.0-nvrtc"}));
+  EXPECT_EQ(select_bundles({"13.0-nvcc", "13.0"}, bundles),
+            (std::vector<std::string>{"13.0-nvcc", "13.0-nvrtc"}));
+  EXPECT_EQ(select_bundles({}, {"13.1-nvcc"}), (std::vector<std::string>{"13.1-nvcc"}));
+  EXPECT_THROW(select_bundles({"12.9"}, bundles), UsageError);
+}
+
+TEST(Plan, SizesComeBeforeContendersAndPlacesStayTogether) {
+  Sweep sweep = small_sweep();
+  sweep.places = {Place::out, Place::in};
+  const Plan plan = make_plan(sweep, two_gpus());
+  EXPECT_TRUE(std::ranges::is_sorted(plan.cells, {}, &Cell::bytes));
+  std::set<std::string> names;
+  for (const Cell& cell : plan.cells) {
+    EXPECT_TRUE(names.insert(cell_name(cell)).second) << cell_name(cell) << " twice";
+    const CatalogRow* row = find_contender(cell.contender);
+    ASSERT_NE(row, nullptr);
+    EXPECT_TRUE(row->in_place || cell.place == Place::out);
+    EXPECT_EQ(cell.bundle.empty(), row->source == Source::nccl);
+    EXPECT_EQ(cell.nccl.empty(), row->source == Source::kernel);
+    EXPECT_EQ(cell.calls_per_graph, cell.mode == Mode::isolated ? 1u : 20u);
+  }
+  // A refusal of the catalog is said once for each contender that has one.
+  std::size_t refused = 0;
+  for (const CatalogRow& row : catalog()) refused += row.in_place ? 0 : 1;
+  EXPECT_EQ(plan.remarks.size(), refused);
+}
+
+TEST(Plan, EmulatedPlansHaveKernelsOnly) {
+  const Plan plan =
+      make_plan(small_sweep(), {.evidence = Evidence::emulated, .ranks = 4, .bundles = {}, .nccls = {}});
+  for (const Cell& cell : plan.cells) {
+    EXPECT_EQ(find_contender(cell.contender)->source, Source::kernel);
+    EXPECT_EQ(cell.ranks, 4u);
+    EXPECT_EQ(cell.bundle + cell.nccl, "");
+  }
+}
+
+TEST(Plan, WhatCannotTakePartIsSaid) {
+  Machine machine = two_gpus();
+  machine.nccls = {};
+  const Plan plan = make_plan(small_sweep(), machine);
+  EXPECT_EQ(plan.remarks.size(),
+            static_cast<std::size_t>(std::ranges::count(catalog(), Source::nccl, &CatalogRow::source)));
+  Sweep only_nccl = small_sweep();
+  for (const CatalogRow& row : catalog()) {
+    if (row.source == Source::nccl) only_nccl.contenders.emplace_back(row.contender);
+  }
+  EXPECT_NE(message_of(only_nccl, machine).find("nothing to run"), std::string::npos);
+}
+
+TEST(Plan, TheUsersCountsWin) {
+  Sweep sweep = small_sweep();
+  sweep.samples = 7;
+  sweep.warmups = 0;
+  for (const Cell& cell : make_plan(sweep, two_gpus()).cells) {
+    EXPECT_EQ(cell.samples, 7u);
+    EXPECT_EQ(cell.warmups, 0u);
+  }
+}
+
+// 14 columns from 1K to 256M where the largest call takes 890 us: below 4 minutes.
+TEST(Plan, AFullSweepTakesMinutes) {
+  Sweep sweep;
+  sweep.min_bytes = 1 * kib;
+  sweep.max_bytes = 256 * mib;
+  double total_us = 0;
+  for (const std::uint64_t bytes : sizes_of(sweep)) {
+    const double call_us = 6 + 890.0 * static_cast<double>(bytes) / (256.0 * mib);
+    for (const Mode mode : {Mode::pipelined, Mode::isolated}) {
+      const double calls = (default_samples(bytes, mode, Evidence::measured) +
+                            default_warmups(bytes, mode, Evidence::measured)) *
+                           (mode == Mode::pipelined ? calls_per_graph(bytes, Evidence::measured) : 1.0);
+      constexpr double preparation_us = 200'000;  // buffers, capture, checks: generous
+      total_us += 14 * (preparation_us + calls * call_us);
+    }
+  }
+  EXPECT_LT(total_us, 240e6);
+}
+
+}  // namespace
+}  // namespace arb
