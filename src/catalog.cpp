@@ -129,6 +129,63 @@ std::uint64_t hierarchical_scratch(const Team& team, std::uint64_t capacity_byte
          2 * team.ranks * share_area_bytes(0, 1) + capacity_bytes;
 }
 
+std::uint64_t three_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
+  return 3 * capacity_bytes;
+}
+
+// kernels/copy_ring.cu says what each node is for.
+Schedule copy_ring_schedule(const Call& call, LaunchShape shape) {
+  const std::uint32_t n = call.team.ranks;
+  const std::uint32_t next = (call.rank + 1) % n;
+  const std::uint64_t vectors = (call.bytes + vector_bytes - 1) / vector_bytes;
+  enum Area : std::uint64_t { sums, results, outbox };
+  using Buffer = Location::Buffer;
+  const auto shard_begin = [&](std::uint32_t shard) {
+    return std::min(call.bytes, vectors * shard / n * vector_bytes);
+  };
+  const auto in_scratch = [&](std::uint32_t rank, Area area, std::uint64_t offset_bytes) {
+    return Location{Buffer::scratch, rank, flags_bytes + area * call.capacity_bytes + offset_bytes};
+  };
+  const auto flag = [&](std::uint32_t rank, Phase phase, std::uint32_t step) {
+    return Location{Buffer::scratch, rank,
+                    (static_cast<std::uint64_t>(phase) * max_blocks * max_ranks + step) * sizeof(u32)};
+  };
+  Schedule chain;
+  const auto launch = [&](std::uint32_t number, LaunchShape launch_shape) {
+    chain.push_back({.kind = Step::Kind::launch, .shape = launch_shape, .number = number});
+  };
+  // The shard, then the flag that says so.
+  const auto send = [&](Location::Buffer buffer, Area own, std::uint32_t shard, Area of_next, Phase phase,
+                        std::uint32_t step) {
+    shard %= n;
+    const std::uint64_t begin = shard_begin(shard);
+    const std::uint64_t bytes = shard_begin(shard + 1) - begin;
+    const Location from =
+        buffer == Buffer::scratch ? in_scratch(call.rank, own, begin) : Location{buffer, call.rank, begin};
+    if (bytes != 0) {
+      chain.push_back(
+          {.kind = Step::Kind::copy, .from = from, .to = in_scratch(next, of_next, begin), .bytes = bytes});
+    }
+    chain.push_back({.kind = Step::Kind::copy,
+                     .from = flag(call.rank, Phase::none, 0),
+                     .to = flag(next, phase, step),
+                     .bytes = sizeof(u32)});
+  };
+
+  launch(0, {1, 32});
+  send(Buffer::input, sums, call.rank, sums, Phase::reduce, 0);
+  for (std::uint32_t step = 1; step < n; ++step) {
+    launch(step, shape);
+    if (step < n - 1) send(Buffer::scratch, outbox, call.rank + n - step, sums, Phase::reduce, step);
+  }
+  send(Buffer::output, sums, call.rank + 1, results, Phase::gather, 0);
+  for (std::uint32_t step = 0; step < n - 1; ++step) {
+    launch(n + step, shape);
+    if (step < n - 2) send(Buffer::scratch, results, call.rank + n - step, results, Phase::gather, step + 1);
+  }
+  return chain;
+}
+
 std::uint32_t two_roundings(std::uint32_t /*ranks*/) {
   return 2;
 }
@@ -150,6 +207,7 @@ constexpr CatalogRow usual{.contender = "",
                            .sum_order = rank_order,
                            .roundings = one_rounding,
                            .shape = one_shot_shape,
+                           .schedule = nullptr,
                            .wire_bytes_theory = one_shot_wire_bytes};
 
 // A copy of the usual row, changed by `change`.
@@ -207,6 +265,16 @@ constexpr std::array rows{
           r.shape = two_shot_shape;
           r.wire_bytes_theory = ring_wire_bytes;
         }),
+    row("copy_ring", "copy_ring",
+        [](CatalogRow& r) {
+          r.scratch_bytes = three_messages;
+          r.rank_order = false;
+          r.sum_order = "ring order from the shard's rank, fp32, rounded at every hop";
+          r.roundings = rounding_per_addition;
+          r.shape = two_shot_shape;
+          r.schedule = copy_ring_schedule;
+          r.wire_bytes_theory = ring_wire_bytes;
+        }),
     row("hierarchical", "hierarchical",
         [](CatalogRow& r) {
           r.scratch_bytes = hierarchical_scratch;
@@ -240,6 +308,11 @@ std::span<const CatalogRow> catalog() {
 const CatalogRow* find_contender(std::string_view contender) {
   const auto* const row = std::ranges::find(rows, contender, &CatalogRow::contender);
   return row == rows.end() ? nullptr : row;
+}
+
+Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape) {
+  if (row.schedule != nullptr) return row.schedule(call, shape);
+  return {{.kind = Step::Kind::launch, .shape = shape}};
 }
 
 std::string function_name(const CatalogRow& row, Dtype dtype, std::uint32_t ranks) {

@@ -8,23 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "schedule.h"
 #include "types.h"
 
 namespace arb {
 
 enum class Source : std::uint8_t { kernel, nccl };  // a kernel of ours, or NCCL in one configuration
-
-// How many blocks and threads a rank launches.
-struct LaunchShape {
-  std::uint32_t blocks;
-  std::uint32_t threads;
-};
-
-// Who takes part.
-struct Team {
-  std::uint32_t ranks;
-  std::uint32_t island_ranks;  // ranks of one island; 0: no islands
-};
 
 struct CatalogRow {
   std::string_view
@@ -45,6 +34,8 @@ struct CatalogRow {
   std::uint32_t (*roundings)(std::uint32_t ranks);
   // Launch shape for a message; pure, so that every rank gets the same.
   LaunchShape (*shape)(const Team& team, std::uint64_t bytes);
+  // The chain of one call; null: one launch of `shape`. The worker may lower the blocks of a shape.
+  Schedule (*schedule)(const Call& call, LaunchShape shape);
   // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not
   // known.
   std::optional<std::uint64_t> (*wire_bytes_theory)(const Team& team, std::uint64_t bytes);
@@ -54,6 +45,8 @@ struct CatalogRow {
 std::span<const CatalogRow> catalog();
 // The row of a contender by its exact name, or nullptr.
 const CatalogRow* find_contender(std::string_view contender);
+// One call of a contender on one rank.
+Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape);
 // The function that a bundle exports for a row: "<kernel>__<dtype>_n<ranks>", ranks 2, 4, 8, else "x".
 std::string function_name(const CatalogRow& row, Dtype dtype, std::uint32_t ranks);
 

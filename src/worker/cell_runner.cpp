@@ -231,7 +231,7 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
         }
         params.count_elements = count;
         params.island_ranks = team_.island_ranks;
-        recorder.add(rank, kernel, {shape.blocks, shape.threads}, params, edge);
+        add_call(recorder, rank, row, kernel, *workspace, params, cell.bytes, shape, edge);
       }
     }
     for (Rank& rank : ranks_->all()) {

@@ -174,7 +174,7 @@ Recorder::Recorder(Ranks& ranks, Kind kind) : ranks_(&ranks), kind_(kind) {
   for (Rank& rank : ranks.all()) {
     if (kind == Kind::capture) {
       cuda::GraphBuilder::begin_capture(rank.stream);
-    } else {
+    } else if (kind == Kind::nodes) {
       graphs_.emplace_back(*rank.context);
     }
   }
@@ -203,6 +203,31 @@ std::vector<cuda::ExecutableGraph> Recorder::finish() {
     executable.back().upload(rank.stream);
   }
   return executable;
+}
+
+void add_call(Recorder& recorder, Rank& rank, const CatalogRow& row, const cuda::Kernel& kernel,
+              const Workspace& workspace, KernelParams params, std::uint64_t bytes, LaunchShape shape,
+              cuda::Edge edge) {
+  const auto address = [&](const Location& location) -> std::byte* {
+    switch (location.buffer) {
+      case Location::Buffer::input:
+        return static_cast<std::byte*>(const_cast<void*>(params.input)) + location.offset_bytes;
+      case Location::Buffer::output:
+        return static_cast<std::byte*>(params.output) + location.offset_bytes;
+      case Location::Buffer::scratch:
+        break;
+    }
+    return workspace.scratch.data(location.rank) + location.offset_bytes;
+  };
+  const Call call{{params.ranks, params.island_ranks}, rank.number, bytes, workspace.capacity_bytes};
+  for (const Step& step : schedule_of(row, call, shape)) {
+    if (step.kind == Step::Kind::copy) {
+      recorder.add_copy(rank, address(step.to), address(step.from), step.bytes);
+    } else {
+      params.step = step.number;
+      recorder.add(rank, kernel, {step.shape.blocks, step.shape.threads}, params, edge);
+    }
+  }
 }
 
 }  // namespace arb::worker

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "catalog.h"
 #include "code.h"
 #include "cuda_api/device.h"
 #include "cuda_api/graph.h"
@@ -99,7 +100,7 @@ class Ranks {
 // Records one graph a rank: explicit nodes, or whatever a library launches on the ranks' streams.
 class Recorder {
  public:
-  enum class Kind : std::uint8_t { nodes, capture };
+  enum class Kind : std::uint8_t { nodes, capture, immediate };  // immediate: no graph, launch now
 
   Recorder(Ranks& ranks, Kind kind);
   // Ends captures that finish() did not, so that an error leaves the streams usable.
@@ -112,10 +113,17 @@ class Recorder {
   template <class Parameters>
   void add(Rank& rank, const cuda::Kernel& kernel, cuda::GridShape shape, const Parameters& parameters,
            cuda::Edge edge = cuda::Edge::plain) {
-    if (kind_ == Kind::capture) {
+    if (kind_ != Kind::nodes) {
       rank.stream.launch(kernel, shape, parameters);
     } else {
       graphs_[rank.number].add_kernel(kernel, shape, parameters, edge);
+    }
+  }
+  void add_copy(Rank& rank, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+    if (kind_ != Kind::nodes) {
+      rank.stream.copy(to, from, bytes);
+    } else {
+      graphs_[rank.number].add_copy(to, from, bytes);
     }
   }
   // Instantiated, uploaded; in rank order.
@@ -127,5 +135,11 @@ class Recorder {
   std::vector<cuda::GraphBuilder> graphs_;  // by rank; with Kind::capture filled by finish()
   bool capturing_ = false;
 };
+
+// Appends one call of a contender on one rank. `params` has the tensors of that rank, the workspace and the
+// counts.
+void add_call(Recorder& recorder, Rank& rank, const CatalogRow& row, const cuda::Kernel& kernel,
+              const Workspace& workspace, KernelParams params, std::uint64_t bytes, LaunchShape shape,
+              cuda::Edge edge);
 
 }  // namespace arb::worker

@@ -132,8 +132,8 @@ void expect_right(Ranks& ranks, const Code& code, const Case& test, std::uint64_
   const cuda::Kernel kernel = code.kernel(test.bundle, function_name(*test.row, test.dtype, n));
   const std::uint32_t most_blocks = ranks.most_blocks(kernel, test.threads);
   ASSERT_GT(most_blocks, 0u);
-  // Copies between the calls change the input and keep the output, so they need one stream each: no graph of
-  // ours has copy nodes, hence plain stream order here, all of it behind the gate.
+  // Copies between the calls change the input and keep the output; all of it waits behind the gate.
+  Recorder recorder(ranks, Recorder::Kind::immediate);
   for (worker::Rank& rank : ranks.all()) {
     std::byte* const input = tensors.data(rank.number) + input_offset;
     std::byte* const output = in_place ? input : tensors.data(rank.number) + pitch + output_offset;
@@ -149,7 +149,8 @@ void expect_right(Ranks& ranks, const Code& code, const Case& test, std::uint64_
       }
       params.count_elements = test.count;
       params.island_ranks = test.island_ranks;
-      rank.stream.launch(kernel, {std::min(test.blocks + call % 2, most_blocks), test.threads}, params);
+      worker::add_call(recorder, rank, *test.row, kernel, workspace, params, bytes,
+                       {std::min(test.blocks + call % 2, most_blocks), test.threads}, cuda::Edge::plain);
       rank.stream.copy(archive.data(rank.number) + (calls_per_graph + call) * pitch, output, bytes);
     }
   }
