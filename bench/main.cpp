@@ -69,7 +69,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "folder of kernel bundles (default: bundles/ beside the program)");
   app.add_option("--results", options.results, "where results folders go (default ./results)");
   app.add_flag("--emulate", options.emulate, "run on the emulated machine even where there are GPUs");
-  app.add_option("--ranks", options.ranks, "ranks of the emulated machine (default 2)");
+  app.add_option("--ranks", options.ranks, "ranks of the emulated machine (default 8)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
   app.add_option("--seed", options.seed, "of the inputs (default 1)");
   app.add_option("--format", options.format,
@@ -100,6 +100,8 @@ int run_program(std::vector<std::string> arguments) {
   RunOptions run_options;
   arb::ListOptions list_options;
   std::string worker_config;
+  // The record names the program, not where this machine has it.
+  if (!arguments.empty()) arguments.front() = "arbench";
   run_options.command = command_line(arguments);
 
   CLI::App app(

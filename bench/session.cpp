@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::chrono::seconds driver_patience{60};
-constexpr std::uint32_t default_emulated_ranks = 2;
+constexpr std::uint32_t default_emulated_ranks = 8;
 constexpr std::uint32_t most_ranks = 8;
 
 // The values of a list of names of a small enum; "all" is every value.

@@ -42,6 +42,7 @@ DriverFound ask_driver(const std::filesystem::path& worker_program, const Interr
     WorkerProcess worker({.who = "the worker that looks for GPUs",
                           .program = worker_program,
                           .arguments = worker_arguments(WorkerConfig{}),
+                          .variables = {},
                           .log_file = {},
                           .interrupt = interrupt});
     Reply reply = worker.request({.op = Op::hello, .cell = {}}, deadline, "asked which GPUs there are");
@@ -96,16 +97,14 @@ GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wan
   }
   if (!wanted || choice.devices.size() == *wanted) return choice;
   if (*wanted < 2) throw UsageError(fmt::format("-g {}: an allreduce needs 2 GPUs or more", *wanted));
+  if (choice.devices.empty()) {
+    throw UsageError(fmt::format("-g {}: {}; --emulate --ranks {} runs without GPUs", *wanted,
+                                 choice.why_none, std::min(*wanted, static_cast<std::uint32_t>(max_ranks))));
+  }
   if (*wanted > static_cast<std::uint32_t>(max_ranks)) {
     throw UsageError(fmt::format(
-        "-g {}: kernels are made for at most {} ranks, and {} here; take -g {} or less", *wanted, max_ranks,
-        choice.devices.empty() ? choice.why_none
-                               : fmt::format("{} can be used", count_text(choice.devices.size())),
-        std::max<std::size_t>(choice.devices.size(), 2)));
-  }
-  if (choice.devices.empty()) {
-    throw UsageError(
-        fmt::format("-g {}: {}; --emulate --ranks {} runs without GPUs", *wanted, choice.why_none, *wanted));
+        "-g {}: kernels are made for at most {} ranks, and {} can be used here; take -g {} or less", *wanted,
+        max_ranks, count_text(choice.devices.size()), choice.devices.size()));
   }
   throw UsageError(fmt::format("-g {}: only {} of {} reach each other directly; take -g {}", *wanted,
                                choice.devices.size(), count_text(there), choice.devices.size()));

@@ -76,6 +76,7 @@ void WorkerBackend::start(Member& member) {
   member.process = std::make_unique<WorkerProcess>(WorkerLaunch{.who = member.who,
                                                                 .program = setup_.program,
                                                                 .arguments = worker_arguments(member.config),
+                                                                .variables = setup_.variables,
                                                                 .log_file = member.log_file,
                                                                 .interrupt = setup_.interrupt});
   Reply reply = member.process->request({.op = Op::hello, .cell = {}}, greeting_allowance + setup_.deadline,

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,10 +16,11 @@ namespace arb {
 
 struct WorkerSetup {
   std::filesystem::path program = "/proc/self/exe";
-  std::vector<std::uint32_t> devices;       // CUDA ordinals; rank r on devices[r]
-  std::vector<std::string> bundle_folders;  // of contenders
-  std::string support_folder;               // the support bundle, loaded by every worker
-  std::vector<std::string> nccl_libraries;  // paths; each must load
+  std::map<std::string, std::string> variables;  // set in every worker's environment
+  std::vector<std::uint32_t> devices;            // CUDA ordinals; rank r on devices[r]
+  std::vector<std::string> bundle_folders;       // of contenders
+  std::string support_folder;                    // the support bundle, loaded by every worker
+  std::vector<std::string> nccl_libraries;       // paths; each must load
   bool nccl_alternatives = false;  // the paths are alternatives: the first that loads is taken, or none
   std::chrono::milliseconds deadline{30'000};        // of one wait on a device
   std::chrono::milliseconds cell_allowance{20'000};  // for buffers and capture, over the time that calls take

@@ -65,14 +65,16 @@ Descriptor high(int fd) {
   return Descriptor(moved);
 }
 
-std::vector<std::string> child_environment() {
+std::vector<std::string> child_environment(const std::map<std::string, std::string>& set) {
   std::vector<std::string> variables;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string_view variable = *entry;
+    if (set.contains(std::string(variable.substr(0, variable.find('='))))) continue;
     if (variable.starts_with("CUDA_MODULE_LOADING=") || variable.starts_with("CUDA_DEVICE_MAX_CONNECTIONS="))
       continue;
     variables.emplace_back(variable);
   }
+  for (const auto& [name, value] : set) variables.push_back(name + "=" + value);
   variables.emplace_back("CUDA_MODULE_LOADING=EAGER");
   variables.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=32");
   return variables;
@@ -159,7 +161,7 @@ WorkerProcess::Child::Child(const WorkerLaunch& launch) {
   // only.
   std::vector<std::string> arguments = {"arbench"};
   arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
-  std::vector<std::string> environment = child_environment();
+  std::vector<std::string> environment = child_environment(launch.variables);
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> envp = pointers(environment);
   const std::string program = launch.program.string();

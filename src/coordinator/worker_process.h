@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -37,6 +38,7 @@ struct WorkerLaunch {
   std::string who;                                   // for sentences: "the kernels' worker"
   std::filesystem::path program = "/proc/self/exe";  // tests put a fake worker here
   std::vector<std::string> arguments;                // after the program's name
+  std::map<std::string, std::string> variables;      // set in its environment, over what is there
   std::filesystem::path log_file;        // gets its stdout and stderr; empty: only the last lines are kept
   const Interrupt* interrupt = nullptr;  // must outlive the worker; null: requests cannot be interrupted
 };

@@ -1,4 +1,5 @@
 // The eight invariants of the design, each on the tree and on a planted violation.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,11 +80,11 @@ Findings bundle_against_catalog(const std::string& bundle, const std::set<std::s
     }
   }
   for (const std::string& name : expected) {
-    if (!functions.contains(name)) findings.push_back(bundle + " lacks " + name);
+    if (!functions.contains(name)) findings.push_back(fmt::format("{} lacks {}", bundle, name));
   }
   for (const std::string& name : functions) {
     if (!expected.contains(name))
-      findings.push_back(bundle + " exports " + name + ", which no catalog row asks for");
+      findings.push_back(fmt::format("{} exports {}, which no catalog row asks for", bundle, name));
   }
   return findings;
 }

@@ -28,7 +28,7 @@ inline std::string sha256_hex(const std::string& bytes) {
 // Writes <parent>/<name>/ with one cubin of one made-up kernel for `architecture`.
 inline std::filesystem::path make_bundle(const std::filesystem::path& parent, const std::string& name,
                                          const std::string& architecture = "sm_90") {
-  const std::filesystem::path folder = parent / name;
+  std::filesystem::path folder = parent / name;
   const std::string code = "no real code";
   const std::string file = "made_up." + architecture + ".cubin";
   const std::string toolkit = name.substr(0, name.find('-'));

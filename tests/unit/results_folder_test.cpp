@@ -110,8 +110,9 @@ TEST(ResultsFolder, ForeignAndCutFoldersAreRefused) {
     write_file(copy / file, change(read_file(copy / file)));
     return refusal(copy);
   };
-  EXPECT_NE(broken("rows.csv", [](std::string text) { return text.substr(0, text.size() - 5); }).find("cut"),
-            std::string::npos);
+  EXPECT_NE(
+      broken("rows.csv", [](const std::string& text) { return text.substr(0, text.size() - 5); }).find("cut"),
+      std::string::npos);
   EXPECT_NE(
       broken("rows.csv",
              [](const std::string& text) { return text.substr(0, text.rfind('\n', text.size() - 2) + 1); })
