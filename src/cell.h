@@ -26,7 +26,9 @@ struct Cell {
   std::uint32_t samples = 0;          // replays to time (pipelined), calls to time (isolated)
   std::uint32_t warmups = 0;          // replays before them
   std::uint64_t seed = 1;             // of the inputs; replay i uses seed + i
-  bool check = true;                  // false only with -c 0: the row then says unchecked in flags
+  std::uint32_t blocks = 0;           // launch shape instead of the catalog's; 0: the catalog's
+  std::uint32_t threads = 0;
+  bool check = true;  // false only with -c 0: the row then says unchecked in flags
 
   friend bool operator==(const Cell&, const Cell&) = default;
 };

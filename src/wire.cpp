@@ -64,6 +64,8 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("dtype", cell.dtype);
   visit("ranks", cell.ranks);
   visit("island_ranks", cell.island_ranks);
+  visit("blocks", cell.blocks);
+  visit("threads", cell.threads);
   visit("bytes", cell.bytes);
   visit("place", cell.place);
   visit("mode", cell.mode);

@@ -374,6 +374,7 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   if (tensors.in_place && !cold && tensors.copies > 1) outcome.flags.emplace_back("rotating_buffers");
 
   LaunchShape shape = row.shape(team_, cell.bytes);
+  if (cell.blocks != 0) shape = {cell.blocks, cell.threads};
   if (row.source == Source::kernel) {
     const cuda::Kernel kernel = code_->kernel(cell.bundle, function_name(row, cell.dtype, ranks_->count()));
     const std::uint32_t most = ranks_->most_blocks(kernel, shape.threads);
