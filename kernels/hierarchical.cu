@@ -18,16 +18,17 @@
 //
 // Sum: fp32 within the island in member order, rounded; then fp32 over islands, rounded.
 // Reuse: two slots, slot = generation % 2. A rank that ends call g + 1 has read something that each rank
-// which writes to it pushed in call g + 1: island members send it parts of its share and their shares,
-// partners their partial sums. A message with fewer vectors than an island has ranks is exchanged whole
-// between all ranks, as in one_shot_push, in areas of its own; so calls of both kinds may follow one another:
-// ranks outside a rank's team write only to those areas, and they are two slots again whose reuse the whole
-// exchange orders. Assumes what machine/sentinel.cuh says.
+// to which it writes pushed in call g + 1: island members send it parts of its share, partners their partial
+// sums. A message with fewer vectors than an island has ranks cannot be shared so that everyone sends
+// everyone something: there the whole of it goes to every island member, every rank owns all of it, and there
+// is nothing to gather. So in calls of both kinds, which may follow one another, the same ranks write to each
+// other and hear of each other. (A short message exchanged between all ranks would not do: a rank hears of
+// one that is neither in its island nor its partner only through a third, and nothing orders what that one
+// passes on with what it has read.) Assumes what machine/sentinel.cuh says.
 //
 // Wire: 2 (m - 1)/m S in the island, (G - 1)/m S across. In place: yes, as in two_shot_push.
-// Scratch: for each slot m + G + m areas of a share and n of a short message, filled with the sentinel before
-// the first call, and one partial sum. After the multi-level schemes of NCCL and of the HiCCL paper, in one
-// kernel.
+// Scratch: for each slot m + G + m areas of a share, filled with the sentinel before the first call, and one
+// partial sum. After the multi-level schemes of NCCL and of the HiCCL paper, in one kernel.
 #include <arb/abi.h>
 
 #include "machine/machine.cuh"
@@ -49,46 +50,36 @@ ARB_DEVICE void hierarchical(const KernelParams& params) {
   const u32 slot = slot_of(generation, 2, Site("scratch slot"));
   const WaitContext context = wait_context(params);
   const u64 area_bytes = share_area_bytes(params.capacity_bytes, members);
-  const u64 short_bytes = share_area_bytes(0, 1);
-  const u64 short_offset_bytes = 2 * (2 * members + islands) * area_bytes;
+  const u64 count = params.count_elements;
+  const bool is_short = whole_message<Element>(count).end < members;
+  const u32 shares = is_short ? 1 : members;
+  const u32 own_share = is_short ? 0 : member;
 
-  if (whole_message<Element>(params.count_elements).end < members) {
-    exchange_message<Element, kRanks>(
-        params.output, params.input, params.count_elements,
-        [&] {
-          return mailboxes(params, ranks, short_offset_bytes + slot * ranks * short_bytes, short_bytes);
-        },
-        context, Phase::exchange, Site("short: refill"));
-    block_barrier(Site("generation is read"));
-    finish_call(params, Site("generation step"));
-    return;
-  }
-
-  const auto team = [&](u32 first_area, u32 own, u32 count, u32 first_rank, u32 rank_step) {
+  const auto team = [&](u32 first_area, u32 own, u32 size, u32 first_rank, u32 rank_step) {
     const Mailboxes mail{
         scratch_message(params, 0, 0) + (slot * (2 * members + islands) + first_area) * area_bytes,
         params.scratch.stride_bytes,
         area_bytes,
         own,
-        count,
+        size,
         first_rank,
         rank_step};
     return mail;
   };
   const Mailboxes scattered = team(0, member, members, island * members, 1);
   const Mailboxes across = team(members, island, islands, member, members);
-  const Mailboxes gathered = team(members + islands, member, members, island * members, 1);
+  const Mailboxes gathered = is_short ? team(0, 0, 1, params.rank, 0)
+                                      : team(members + islands, member, members, island * members, 1);
   // Indexed like the message; only the own share is used.
-  char* const partial =
-      scratch_message(params, params.rank, 0) + short_offset_bytes + 2 * ranks * short_bytes;
+  char* const partial = scratch_message(params, params.rank, 0) + 2 * (2 * members + islands) * area_bytes;
 
-  const u64 count = params.count_elements;
-  scatter_shares<Element, 0>(params.input, count, scattered);
-  reduce_and_broadcast_share<Element, 0>(partial, params.input, count, member, members, scattered, across,
+  scatter_shares<Element, 0>(params.input, count, shares, scattered);
+  reduce_and_broadcast_share<Element, 0>(partial, params.input, count, own_share, shares, scattered, across,
                                          context, Phase::reduce, Site("reduce: refill"));
-  reduce_and_broadcast_share<Element, 0>(params.output, partial, count, member, members, across, gathered,
+  reduce_and_broadcast_share<Element, 0>(params.output, partial, count, own_share, shares, across, gathered,
                                          context, Phase::exchange, Site("exchange: refill"));
-  gather_shares<Element, 0>(params.output, count, gathered, context, Phase::gather, Site("gather: refill"));
+  if (!is_short)
+    gather_shares<Element, 0>(params.output, count, gathered, context, Phase::gather, Site("gather: refill"));
   block_barrier(Site("generation is read"));
   finish_call(params, Site("generation step"));
 }

@@ -42,7 +42,7 @@ ARB_DEVICE void two_shot_push(const KernelParams& params) {
         params.output, params.input, count, [&] { return first; }, context, Phase::exchange,
         Site("exchange: refill"));
   } else {
-    scatter_shares<Element, kRanks>(params.input, count, first);
+    scatter_shares<Element, kRanks>(params.input, count, ranks, first);
     reduce_and_broadcast_share<Element, kRanks>(params.output, params.input, count, params.rank, ranks, first,
                                                 second, context, Phase::reduce, Site("reduce: refill"));
     gather_shares<Element, kRanks>(params.output, count, second, context, Phase::gather,

@@ -87,8 +87,12 @@ std::optional<std::uint64_t> two_shot_push_wire_bytes(const Team& team, std::uin
   return too_short ? one_shot_wire_bytes(team, bytes) : two_shot_wire_bytes(team, bytes);
 }
 std::optional<std::uint64_t> hierarchical_wire_bytes(const Team& team, std::uint64_t bytes) {
-  if ((bytes + vector_bytes - 1) / vector_bytes < team.island_ranks) return one_shot_wire_bytes(team, bytes);
-  return most_shared_bytes(team.island_ranks, team.ranks / team.island_ranks - 1, bytes);
+  const std::uint64_t partners = team.ranks / team.island_ranks - 1;
+  // A message of fewer vectors than an island has ranks goes whole to all of them, and its sum to the
+  // partners.
+  if ((bytes + vector_bytes - 1) / vector_bytes < team.island_ranks)
+    return (team.island_ranks - 1 + partners) * bytes;
+  return most_shared_bytes(team.island_ranks, partners, bytes);
 }
 std::optional<std::uint64_t> unknown_wire_bytes(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return std::nullopt;
@@ -126,7 +130,7 @@ std::uint64_t two_shot_push_scratch(const Team& team, std::uint64_t capacity_byt
 std::uint64_t hierarchical_scratch(const Team& team, std::uint64_t capacity_bytes) {
   const std::uint64_t islands = team.ranks / team.island_ranks;
   return 2 * (2 * team.island_ranks + islands) * share_area_bytes(capacity_bytes, team.island_ranks) +
-         2 * team.ranks * share_area_bytes(0, 1) + capacity_bytes;
+         capacity_bytes;
 }
 
 std::uint64_t three_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {

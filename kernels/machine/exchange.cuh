@@ -109,16 +109,17 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
   }
 }
 
-// First hop of two: pushes every other member's share of `from` into this rank's area of that member.
+// First hop of two: pushes every other member's share of `from` into this rank's area of that member. With
+// `shares` 1 instead of as many as members, everyone gets the whole message.
 template <class Element, u32 kRanks>
-ARB_DEVICE void scatter_shares(const void* from, u64 count_elements, const Mailboxes& mail) {
+ARB_DEVICE void scatter_shares(const void* from, u64 count_elements, u32 shares, const Mailboxes& mail) {
   using namespace detail;
   const u32 members = kRanks == 0 ? mail.members : kRanks;
   const bool aligned = is_vector_aligned(from);
   const u32 vectors = vectors_of<Element>(count_elements);
   for (u32 step = 1; step < members; ++step) {
     const u32 peer = (mail.member + step) % members;
-    const Share share = share_of(vectors, members, peer);
+    const Share share = share_of(vectors, shares, shares == 1 ? 0 : peer);
     Vector* const area = reinterpret_cast<Vector*>(mail.area(peer, mail.member));
     for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
          i += block_count() * thread_count())

@@ -646,6 +646,7 @@ std::optional<Failure> ProofMachine::Implementation::run(std::vector<const Progr
     worker.clock = clocks_.data() + std::size_t{slot} * slots_;
     worker.pending = pending_.data() + std::size_t{slot} * slots_;
     worker.state = State::idle;
+    worker.thread = {};
   }
   rank_.assign(ranks_, Rank{});
   for (u32 number = 0; number < ranks_; ++number) {

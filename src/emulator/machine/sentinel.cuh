@@ -170,17 +170,18 @@ void exchange_message(void* to, const void* from, u64 count_elements, MailOf mai
                         whole::receive_sum<Element>(own, mail, part.origin, phase));
 }
 
-// First hop of two: pushes every other member's share of `from` into this rank's area of that member.
+// First hop of two: pushes every other member's share of `from` into this rank's area of that member. With
+// `shares` 1 instead of as many as members, everyone gets the whole message.
 template <class Element, u32 kRanks>
-void scatter_shares(const void* from, u64 count_elements, const Mailboxes& mail) {
+void scatter_shares(const void* from, u64 count_elements, u32 shares, const Mailboxes& mail) {
   if (!detail::engine().ranges_are_whole()) {
-    by_vector::scatter_shares<Element, kRanks>(from, count_elements, mail);
+    by_vector::scatter_shares<Element, kRanks>(from, count_elements, shares, mail);
     return;
   }
   for (u32 step = 1; step < mail.members; ++step) {
     const u32 peer = (mail.member + step) % mail.members;
     const detail::Share share =
-        detail::share_of(detail::vectors_of<Element>(count_elements), mail.members, peer);
+        detail::share_of(detail::vectors_of<Element>(count_elements), shares, shares == 1 ? 0 : peer);
     const detail::Share part = whole::part_of_share(share);
     whole::push(mail, peer, part.origin,
                 whole::load<Element>(from, count_elements, share.origin + part.origin, part.vectors));
