@@ -4,9 +4,7 @@
 // The message is n shards. next = rank + 1, previous = rank - 1 (mod n). A call is a chain of nodes on one
 // stream, in src/catalog.cpp: launches of this kernel, told apart by params.step, and engine copies, all to
 // next:
-//   step 0       writes the generation to a word of the own scratch, from which flags are copied; tells
-//   previous that
-//                this rank's areas are free, and waits to hear the same from next.
+//   step 0       writes the generation to a word of the own scratch, from which flags are copied.
 //   copy         shard `rank` of the input to next's sums area, then the generation word to flag (reduce, 0,
 //   0) of next. step k       k = 1 .. n - 1: waits for flag (reduce, 0, k - 1); shard (rank - k) = what lies
 //   in the sums area + the
@@ -21,9 +19,10 @@
 // Ordering: nodes of a chain follow one another, and a node's accesses are visible everywhere before the next
 // node's (assumed of engine copies as of kernels), so a flag that is copied after the data releases it. One
 // thread of each block acquires the flag, then a block barrier. Reuse: addresses are in the graph, so there
-// is one slot; next overwrites nothing before this rank's step 0 of the same call has said that its areas are
-// free, which it says after its previous call has ended. In place: shard (rank + 1) is read before it is
-// written by the same thread; the others are read in earlier nodes.
+// is one area of each kind, and as in ring that is enough: the last gather flag of call g has come round from
+// next's step n - 1, so after next's last look at its sums; the first copy to next's results in call g + 1
+// comes after a flag that has come round from next's step 0 of g + 1, so after next's call g. In place: shard
+// (rank + 1) is read before it is written by the same thread; the others are read in earlier nodes.
 //
 // Sum: as ring: n - 1 roundings in ring order. Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 3 messages.
 #include <arb/abi.h>
@@ -36,18 +35,14 @@ template <class Element, u32 kRanks>
 ARB_DEVICE void copy_ring(const KernelParams& params) {
   using namespace machine;
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
-  const u32 next = (params.rank + 1) % ranks;
   const u32 previous = (params.rank + ranks - 1) % ranks;
   const u32 generation = current_generation(params);
   const WaitContext context = wait_context(params);
   const u32 step = params.step;
 
   if (step == 0) {
-    if (block_index() != 0 || thread_index() != 0) return;
-    store_relaxed_system(flag_of(params, params.rank, Phase::none, 0, 0), generation);
-    store_release_system(flag_of(params, previous, Phase::publish, 0, 0), generation, Site("start: free"));
-    wait_reached_acquire_system(flag_of(params, params.rank, Phase::publish, 0, 0), generation, context,
-                                {Phase::publish, next}, Site("start: wait"));
+    if (block_index() == 0 && thread_index() == 0)
+      store_relaxed_system(flag_of(params, params.rank, Phase::none, 0, 0), generation);
     return;
   }
 

@@ -14,13 +14,16 @@
 // Each shard is summed by one rank and copied by the others, so all ranks have the same bits.
 //
 // Sum: shard c in the order c, c + 1, ..., c - 1, rounded to the dtype after every addition: n - 1 roundings.
-// Reuse: scratch has two slots, slot = generation % 2, and in each an area where a shard lies at its own
-// place in the message: no step writes where another does. A rank reaches call g + 2 after its call g + 1,
-// whose flags came round the ring from every rank, each of which had ended its call g (kernel boundary). In
-// place: an element of the input is read before the output overwrites it: shard (rank + 1) by the same
-// thread, the others a barrier before.
+// Reuse: scratch has an area of sums and one of results, where a shard lies at its own place in the message:
+// no step writes where another does. One of each is enough. The last gather flag of call g, which a rank
+// acquires before it ends, has come round the ring from next's turn, so after next's last look at its sums:
+// call g + 1 may overwrite them. The turn of call g + 1 overwrites next's results after a flag that came
+// round from next's first step of g + 1, so after all of next's call g (kernel boundary). Blocks that have
+// another part in call g + 1 know what all blocks of their rank knew (kernel boundary). In place: an element
+// of the input is read before the output overwrites it: shard (rank + 1) by the same thread, the others a
+// barrier before.
 //
-// Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 2 x 2 messages. Chunks are what blocks make of a shard.
+// Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 2 messages. Chunks are what blocks make of a shard.
 // After the ring of Baidu and NCCL (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms").
 #include <arb/abi.h>
 
@@ -41,11 +44,10 @@ ARB_DEVICE void ring(const KernelParams& params) {
   wait_for_previous_kernel(Site("previous kernel"));
   let_next_kernel_start();
   const u32 generation = current_generation(params);
-  const u32 slot = slot_of(generation, 2, Site("scratch slot"));
-  char* const sums = scratch_message(params, params.rank, slot);
-  char* const sums_of_next = scratch_message(params, next, slot);
-  char* const results = scratch_message(params, params.rank, 2 + slot);
-  char* const results_of_next = scratch_message(params, next, 2 + slot);
+  char* const sums = scratch_message(params, params.rank, 0);
+  char* const sums_of_next = scratch_message(params, next, 0);
+  char* const results = scratch_message(params, params.rank, 1);
+  char* const results_of_next = scratch_message(params, next, 1);
   const auto part_of_shard = [&](u32 shard) {
     return part_of(part_of(message, ranks, shard % ranks), block_count(), block_index());
   };

@@ -56,7 +56,7 @@ LaunchShape two_shot_push_shape(const Team& team, std::uint64_t bytes) {
   return push_shape(bytes / team.ranks);
 }
 LaunchShape hierarchical_shape(const Team& team, std::uint64_t bytes) {
-  return push_shape(bytes / team.island_ranks);
+  return push_shape(bytes / std::max(1u, team.island_ranks));
 }
 LaunchShape no_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return {0, 0};
@@ -87,6 +87,7 @@ std::optional<std::uint64_t> two_shot_push_wire_bytes(const Team& team, std::uin
   return too_short ? one_shot_wire_bytes(team, bytes) : two_shot_wire_bytes(team, bytes);
 }
 std::optional<std::uint64_t> hierarchical_wire_bytes(const Team& team, std::uint64_t bytes) {
+  if (team.island_ranks == 0) return std::nullopt;
   const std::uint64_t partners = team.ranks / team.island_ranks - 1;
   // A message of fewer vectors than an island has ranks goes whole to all of them, and its sum to the
   // partners.
@@ -117,9 +118,6 @@ std::uint64_t no_scratch(const Team& /*team*/, std::uint64_t /*capacity_bytes*/)
 }
 std::uint64_t two_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
   return 2 * capacity_bytes;
-}
-std::uint64_t four_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
-  return 4 * capacity_bytes;
 }
 std::uint64_t one_shot_push_scratch(const Team& team, std::uint64_t capacity_bytes) {
   return 2 * team.ranks * capacity_bytes;
@@ -261,7 +259,6 @@ constexpr std::array rows{
         }),
     row("ring", "ring",
         [](CatalogRow& r) {
-          r.scratch_bytes = four_messages;
           r.programmatic = true;
           r.rank_order = false;
           r.sum_order = "ring order from the shard's rank, fp32, rounded at every hop";
