@@ -28,6 +28,10 @@ struct Cell {
   std::uint64_t seed = 1;             // of the inputs; replay i uses seed + i
   std::uint32_t blocks = 0;           // launch shape instead of the catalog's; 0: the catalog's
   std::uint32_t threads = 0;
+  // Not 0: instead of timing, verify so many calls of the case (verify_case.h) whose number is `seed`; dtype,
+  // bytes, place and island_ranks are those of the case.
+  std::uint64_t verify_calls = 0;
+  Plant plant = Plant::none;  // with verify_calls only
   bool check = true;  // false only with -c 0: the row then says unchecked in flags
 
   friend bool operator==(const Cell&, const Cell&) = default;

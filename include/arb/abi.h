@@ -131,33 +131,77 @@ struct StampParams {
   u64* stamp;
 };
 
-// to[i] = the pseudo-random input of (seed, rank, i), the same as make_input() on the host.
+// What the inputs of a call look like.
+enum class Pattern : u32 {
+  random = 0,     // multiples of 2^-23 in [-1, 1), others in every call
+  special = 1,    // among them signed zeros, denormals, large numbers, inf, NaN and the sentinel's own bits
+  perturbed = 2,  // the same in every call but for one element of one rank, drawn for each call
+};
+
+// Whose inputs: a pure function of seed, call, rank and index, the same on every rank.
+struct InputParams {
+  u64 seed;                   // random inputs of call c are make_input() of seed + c on the host
+  const u64* finished_calls;  // this rank's counter, which the last node of a replayed graph moves; null: 0
+  u64 call;                   // after those
+  u64 count_elements;
+  u32 ranks;  // only for Pattern::perturbed
+  DtypeCode dtype;
+  Pattern pattern;
+  u32 reserved;
+};
+
+// to[i] = the input of `rank`; the garbage that `poison` gets is the result of no call.
 struct FillParams {
   void* to;
-  u64 count_elements;
-  u64 seed;
+  void* poison;  // as long as `to`; null: nothing is poisoned
+  InputParams inputs;
   u32 rank;
-  DtypeCode dtype;
+  u32 reserved;
 };
 
-// What the check kernel found; the host zeroes it before.
+// What the check kernels of a rank found; the host zeroes it before.
 struct CheckRecord {
   u64 wrong_elements;
-  u64 elements_from_first_wrong;  // count_elements - index of the first wrong element; 0 when none is
-  u64 hash;                       // hash_hex() of the tensor
-  u64 max_error_bits;             // of a non-negative float: largest |result - exact| / (sum of |addends|)
+  u64 first_wrong;  // 0 when none is, else wrong_place() of the first one in the earliest call
+  u64 hash;         // hash_hex() of the tensor; with `finished_calls` a sum over all tensors and their calls
+  u64 max_error_bits;  // of a non-negative float: largest |result - exact| / (sum of |addends|)
 };
+constexpr u32 element_index_bits = 36;
+// Larger for an earlier call, then for an earlier element, and never 0.
+constexpr u64 wrong_place(u64 call, u64 element) {
+  return ~(call << element_index_bits | element);
+}
+constexpr u64 call_of_wrong_place(u64 place) {
+  return ~place >> element_index_bits;
+}
+constexpr u64 element_of_wrong_place(u64 place) {
+  return ~place & ((1ull << element_index_bits) - 1);
+}
 
-// Compares a result with the sum, in double, of the inputs that FillParams made for ranks 0 to ranks - 1.
+// Compares a result with the sum, in double, of the inputs of all ranks; inf and NaN as IEEE sums have them.
 struct CheckParams {
   const void* result;
   CheckRecord* record;
-  u64 count_elements;
+  InputParams inputs;
+  double relative_bound;  // allowed: relative_bound * (sum of |addends|) + absolute_bound
+  double absolute_bound;  // what roundings may err among denormals
+  u32 rank_order;         // 1: the bits must be those of the fp32 sum in rank order, rounded once
+  u32 reserved;
+};
+
+// *finished_calls += calls.
+struct AdvanceParams {
+  u64* finished_calls;
+  u64 calls;
+};
+
+// Takes 0 to most_ns, drawn from seed, rank and call.
+struct DelayParams {
+  const u64* finished_calls;
+  u64 call;
   u64 seed;
-  double relative_bound;  // allowed |result - exact| / (sum of |addends|)
-  u32 ranks;
-  DtypeCode dtype;
-  u32 rank_order;  // 1: the bits must be those of the fp32 sum in rank order, rounded once
+  u64 most_ns;
+  u32 rank;
   u32 reserved;
 };
 

@@ -9,6 +9,7 @@
 
 #include "cuda_api/error.h"
 #include "nccl_api/error.h"
+#include "reference.h"
 #include "stats.h"
 
 namespace arb::worker {
@@ -21,21 +22,14 @@ constexpr unsigned char poison_value = 0xFF;  // NaN in every dtype
 constexpr std::uint32_t isolated_calls_per_graph = 20;
 constexpr cuda::GridShape check_shape{528, 256};
 
-DtypeCode code_of(Dtype dtype) {
-  return static_cast<DtypeCode>(dtype);
-}
-
-// Unit roundoff: half the distance from 1 to the next number.
-double unit_roundoff(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::bf16:
-      return 0x1p-8;
-    case Dtype::fp16:
-      return 0x1p-11;
-    case Dtype::fp32:
-      break;
-  }
-  return 0x1p-24;
+// Random inputs, others in every replay and for every buffer.
+InputParams random_inputs(const Cell& cell, std::uint64_t seed, std::uint32_t copy) {
+  InputParams inputs{};
+  inputs.seed = seed * isolated_calls_per_graph + copy;
+  inputs.count_elements = cell.bytes / size_of_bytes(cell.dtype);
+  inputs.ranks = cell.ranks;
+  inputs.dtype = static_cast<DtypeCode>(cell.dtype);
+  return inputs;
 }
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
@@ -92,12 +86,14 @@ Outcome CellRunner::run(const Cell& cell) {
 }
 
 Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes) {
-  const auto found = workspaces_.find(row.contender);
+  // Where messages lie depends on the islands too.
+  const std::string key = fmt::format("{} {}", row.contender, row.needs_islands ? team_.island_ranks : 0);
+  const auto found = workspaces_.find(key);
   if (found != workspaces_.end() && found->second.capacity_bytes >= bytes) return found->second;
   if (found != workspaces_.end()) workspaces_.erase(found);  // first free, then take more
   const std::uint64_t capacity_bytes = std::max<std::uint64_t>(std::bit_ceil(bytes), 256);
   return workspaces_
-      .emplace(row.contender,
+      .emplace(key,
                ranks_->make_workspace(row.scratch_bytes(team_, capacity_bytes), capacity_bytes, row.sentinel))
       .first->second;
 }
@@ -247,8 +243,8 @@ void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
       if (!tensors.in_place)
         rank.stream.set_bytes(tensors.output(rank.number, copy), poison_value, cell.bytes);
-      const FillParams fill{tensors.input(rank.number, copy), cell.bytes / size_of_bytes(cell.dtype),
-                            seed * isolated_calls_per_graph + copy, rank.number, code_of(cell.dtype)};
+      const FillParams fill{tensors.input(rank.number, copy), nullptr, random_inputs(cell, seed, copy),
+                            rank.number, 0};
       rank.stream.launch(ranks_->support().fill, check_shape, fill);
     }
     if (!tensors.flush.empty()) {
@@ -261,18 +257,16 @@ void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t
 void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& tensors, std::uint64_t seed,
                        Judged& judged) {
   const std::uint64_t count = cell.bytes / size_of_bytes(cell.dtype);
-  const std::uint32_t ranks = ranks_->count();
   for (Rank& rank : ranks_->all()) {
     const cuda::DeviceBuffer& records = tensors.records[rank.number];
     rank.stream.set_bytes(records.data(), 0, records.size_bytes());
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
+      const std::uint32_t roundings = row.roundings(cell.ranks);
       const CheckParams check{tensors.output(rank.number, copy),
                               reinterpret_cast<CheckRecord*>(records.data()) + copy,
-                              count,
-                              seed * isolated_calls_per_graph + copy,
-                              row.roundings(ranks) * unit_roundoff(cell.dtype) + ranks * 0x1p-24,
-                              ranks,
-                              code_of(cell.dtype),
+                              random_inputs(cell, seed, copy),
+                              relative_bound(cell.dtype, roundings, cell.ranks),
+                              absolute_bound(cell.dtype, roundings),
                               row.rank_order ? 1u : 0u,
                               0};
       rank.stream.launch(ranks_->support().check, check_shape, check);
@@ -294,7 +288,7 @@ void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& t
       if (record.wrong_elements != 0) {
         judged.wrong = fmt::format(
             "rank {} has {} wrong elements of {}, the first at {} (seed {}, buffer {})", rank.number,
-            record.wrong_elements, count, count - record.elements_from_first_wrong, seed, copy);
+            record.wrong_elements, count, element_of_wrong_place(record.first_wrong), seed, copy);
       } else if (record.hash != hash_of_rank_0) {
         judged.wrong =
             fmt::format("ranks 0 and {} have different bits (seed {}, buffer {})", rank.number, seed, copy);
@@ -343,6 +337,7 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   }
   const bool isolated = cell.mode == Mode::isolated;
   if (row.source == Source::nccl) start_nccl(cell);
+  if (cell.verify_calls != 0) return verify(cell, row);
   if (isolated) stamp_us();  // before the first isolated cell, so that its own stamps are ready
   if (isolated) need_isolated_parts();
 

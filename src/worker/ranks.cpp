@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 // Beyond the device's own deadline the host waits this much longer before it gives a device up.
 constexpr std::chrono::seconds grace{3};
 constexpr int exit_status_of_a_hang = 2;
+constexpr std::uint64_t scratch_guard_bytes = 4096;
+constexpr unsigned char scratch_guard_value = 0xA5;
 
 cuda::DeviceBuffer zeroed_state(const cuda::Context& context) {
   cuda::DeviceBuffer buffer(context, sizeof(LocalState));
@@ -34,6 +36,12 @@ FailureRecord read_failure(const Rank& rank) {
 }
 
 }  // namespace
+
+bool Workspace::guard_is_whole(const Rank& rank) const {
+  std::vector<std::byte> guard(scratch_guard_bytes);
+  cuda::copy_to_host(*rank.context, guard, scratch.data(rank.number) + flags_bytes + scratch_bytes);
+  return std::ranges::all_of(guard, [](std::byte b) { return b == std::byte{scratch_guard_value}; });
+}
 
 KernelParams Workspace::params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const {
   KernelParams params{};
@@ -74,11 +82,13 @@ cuda::SymmetricBuffer Ranks::make_symmetric(std::uint64_t bytes_a_rank) const {
 Workspace Ranks::make_workspace(std::uint64_t scratch_bytes, std::uint64_t capacity_bytes, bool sentinel) {
   Workspace workspace;
   workspace.capacity_bytes = capacity_bytes;
-  workspace.scratch = make_symmetric(flags_bytes + scratch_bytes);
+  workspace.scratch_bytes = scratch_bytes;
+  workspace.scratch = make_symmetric(flags_bytes + scratch_bytes + scratch_guard_bytes);
   for (const Rank& rank : ranks_) {
     workspace.local.push_back(zeroed_state(*rank.context));
-    if (sentinel)
-      rank.stream.set_bytes(workspace.scratch.data(rank.number) + flags_bytes, 0xFF, scratch_bytes);
+    std::byte* const messages = workspace.scratch.data(rank.number) + flags_bytes;
+    if (sentinel) rank.stream.set_bytes(messages, 0xFF, scratch_bytes);
+    rank.stream.set_bytes(messages + scratch_bytes, scratch_guard_value, scratch_guard_bytes);
   }
   wait("filling scratch");
   return workspace;

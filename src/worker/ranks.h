@@ -42,7 +42,10 @@ struct Workspace {
   cuda::SymmetricBuffer scratch;
   std::vector<cuda::DeviceBuffer> local;
   std::uint64_t capacity_bytes = 0;
+  std::uint64_t scratch_bytes = 0;  // behind the flags; guard bytes follow
 
+  // Whether the bytes behind the rank's scratch are as they were.
+  [[nodiscard]] bool guard_is_whole(const Rank& rank) const;
   // The rank's part of KernelParams: scratch, states and who it is; no tensors.
   [[nodiscard]] KernelParams params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const;
 };

@@ -257,15 +257,18 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     const std::uint64_t bytes = count * size_of_bytes(dtype);
     const cuda::DeviceBuffer tensor(*rank.context, bytes);
     const cuda::DeviceBuffer record(*rank.context, sizeof(CheckRecord));
+    InputParams inputs{};
+    inputs.seed = 7;
+    inputs.count_elements = count;
+    inputs.ranks = 1;
+    inputs.dtype = static_cast<DtypeCode>(dtype);
     const auto check = [&] {
       rank.stream.set_bytes(record.data(), 0, sizeof(CheckRecord));
       const CheckParams params{tensor.data(),
                                reinterpret_cast<CheckRecord*>(record.data()),
-                               count,
-                               7,
+                               inputs,
                                1e-9,
-                               1,
-                               static_cast<DtypeCode>(dtype),
+                               0,
                                1,
                                0};
       rank.stream.launch(ranks.support().check, {4, 128}, params);
@@ -274,8 +277,7 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
       cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(&found, 1)), record.data());
       return found;
     };
-    rank.stream.launch(ranks.support().fill, {4, 128},
-                       FillParams{tensor.data(), count, 7, 0, static_cast<DtypeCode>(dtype)});
+    rank.stream.launch(ranks.support().fill, {4, 128}, FillParams{tensor.data(), nullptr, inputs, 0, 0});
     ranks.wait("filling");
     std::vector<std::byte> bytes_made(bytes);
     cuda::copy_to_host(*rank.context, bytes_made, tensor.data());
@@ -286,7 +288,7 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     rank.stream.set_bytes(tensor.data() + 5000 * size_of_bytes(dtype), 0xFF, size_of_bytes(dtype));
     found = check();
     EXPECT_EQ(found.wrong_elements, 1u);
-    EXPECT_EQ(count - found.elements_from_first_wrong, 5000u);
+    EXPECT_EQ(element_of_wrong_place(found.first_wrong), 5000u);
   }
 }
 
