@@ -320,8 +320,10 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
 
   emulator::BufferTraits scratch_traits{true, true, done_before, flags_bytes};
   if (row.sentinel) scratch_traits.rest = 0xffffffffu;
+  if (scenario.scratch_holds) scratch_traits.rest = scenario.scratch_holds;
   scratch_traits.stores_in_order = true;
-  const u64 scratch_bytes = flags_bytes + row.scratch_bytes(team, capacity);
+  const u64 scratch_bytes =
+      flags_bytes + row.scratch_bytes(team, capacity) - scenario.messages_short * capacity;
   const u64 scratch_stride = (scratch_bytes + 511) / 256 * 256;
   char* scratch = machine.allocate("scratch", scratch_bytes, 0, scratch_stride, scratch_traits);
   std::vector<KernelParams> common_params(ranks);

@@ -39,6 +39,10 @@ struct Scenario {
   Start start = Start::zero;
   Counts counts = Counts::same;
   emulator::KernelFunction kernel = nullptr;  // null: the one that the catalog names
+  // For tests of the gate: what scratch beyond the flags holds at first, and how many message areas are left
+  // out.
+  std::optional<std::uint32_t> scratch_holds;
+  std::uint32_t messages_short = 0;
 };
 
 // The teams that a contender can run as.
