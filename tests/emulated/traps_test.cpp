@@ -124,6 +124,7 @@ enum class PushMistake {
   refill_before_arrival,  // it is put back while words of the vector are still on their way
   one_word_checked,       // of a vector of four
   raw_payload,            // a payload word that equals the sentinel is sent as it is
+  halves_in_place,        // a thread overwrites what another has yet to push
   step_too_early,         // the generation steps before all threads of the block have read it
   read_too_early,         // the generation is read before the previous kernel has ended
 };
@@ -151,11 +152,17 @@ void small_push(const KernelParams& params) {
   };
   const bool from_aligned = is_vector_aligned(params.input);
   const bool to_aligned = is_vector_aligned(params.output);
-  const u64 first = block_index() * thread_count() + thread_index();
-  for (u64 i = first; i < whole_message<Element>(count).end; i += block_count() * thread_count()) {
+  const bool halves = kMistake == PushMistake::halves_in_place && thread_count() > 1;
+  const u32 workers = halves ? thread_count() / 2 : thread_count();
+  const bool pushes = !halves || thread_index() < workers;
+  const bool receives = !halves || (thread_index() >= workers && thread_index() < 2 * workers);
+  const u64 first = block_index() * workers + thread_index() % workers;
+  for (u64 i = first; i < whole_message<Element>(count).end; i += block_count() * workers) {
+    if (!pushes && !receives) break;
     Vector own = load_vector<Element>(params.input, count, i, from_aligned);
     if (kMistake != PushMistake::raw_payload) own = as_payload(own);
-    push_to_all<0>(mail, static_cast<u32>(i), own);
+    if (pushes) push_to_all<0>(mail, static_cast<u32>(i), own);
+    if (!receives) continue;
     Vector part[max_ranks] = {};
     for (u32 peer = 0; peer < params.ranks; ++peer) {
       if (peer == mail.member) {
@@ -219,6 +226,15 @@ TEST(PushTraps, a_vector_of_which_one_word_is_checked_is_caught) {
 
 TEST(PushTraps, a_payload_that_is_the_sentinel_is_caught) {
   EXPECT_GT(push_failures_with<PushMistake::raw_payload>()["deadlock"], 0);
+}
+
+TEST(PushTraps, halves_that_push_and_receive_are_right_out_of_place_only) {
+  const auto failures_at = [](Place place) {
+    return failures_of(push_row(), small_push<PushMistake::halves_in_place>,
+                       [=](const Scenario& s) { return s.dtype == Dtype::bf16 && s.place == place; });
+  };
+  EXPECT_EQ(failures_at(Place::out), Failures{});
+  EXPECT_GT(failures_at(Place::in)["race"], 0);
 }
 
 TEST(PushTraps, a_generation_that_steps_too_early_is_caught) {
