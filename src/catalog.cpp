@@ -31,48 +31,273 @@ LaunchShape pull_shape(std::uint64_t bytes_of_part) {
   const std::uint64_t blocks = std::clamp<std::uint64_t>((vectors + threads - 1) / threads, 1, most_blocks);
   return {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(threads)};
 }
-LaunchShape one_shot_shape(std::uint32_t /*ranks*/, std::uint64_t bytes) {
+LaunchShape one_shot_shape(const Team& /*team*/, std::uint64_t bytes) {
   return pull_shape(bytes);
 }
-LaunchShape two_shot_shape(std::uint32_t ranks, std::uint64_t bytes) {
-  return pull_shape(bytes / ranks);
+LaunchShape two_shot_shape(const Team& team, std::uint64_t bytes) {
+  return pull_shape(bytes / team.ranks);
 }
-LaunchShape no_shape(std::uint32_t /*ranks*/, std::uint64_t /*bytes*/) {
+
+// A thread takes one vector while there are enough: what it waits for is a trip, not bandwidth.
+LaunchShape push_shape(std::uint64_t bytes_of_part) {
+  constexpr std::uint64_t most_blocks = 256;
+  const std::uint64_t vectors = (bytes_of_part + vector_bytes - 1) / vector_bytes;
+  const std::uint64_t threads = vectors <= 64      ? 64
+                                : vectors <= 16384 ? 128
+                                : vectors <= 65536 ? 256
+                                                   : max_threads;
+  const std::uint64_t blocks = std::clamp<std::uint64_t>((vectors + threads - 1) / threads, 1, most_blocks);
+  return {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(threads)};
+}
+LaunchShape one_shot_push_shape(const Team& /*team*/, std::uint64_t bytes) {
+  return push_shape(bytes);
+}
+LaunchShape two_shot_push_shape(const Team& team, std::uint64_t bytes) {
+  return push_shape(bytes / team.ranks);
+}
+LaunchShape hierarchical_shape(const Team& team, std::uint64_t bytes) {
+  return push_shape(bytes / std::max(1u, team.island_ranks));
+}
+LaunchShape no_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return {0, 0};
 }
 
-std::optional<std::uint64_t> one_shot_wire_bytes(std::uint32_t ranks, std::uint64_t bytes) {
-  return (ranks - 1) * bytes;
+std::optional<std::uint64_t> one_shot_wire_bytes(const Team& team, std::uint64_t bytes) {
+  return (team.ranks - 1) * bytes;
 }
-// The busiest rank has the largest shard: it pulls that from every peer, and every other shard from its
-// owner.
-std::optional<std::uint64_t> two_shot_wire_bytes(std::uint32_t ranks, std::uint64_t bytes) {
+
+// The busiest of `members` ranks that share a message: it moves every other share once, and its own to or
+// from every other member and to `partners` more.
+std::uint64_t most_shared_bytes(std::uint64_t members, std::uint64_t partners, std::uint64_t bytes) {
   const std::uint64_t vectors = (bytes + vector_bytes - 1) / vector_bytes;
   std::uint64_t most = 0;
-  for (std::uint64_t rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t begin = std::min(bytes, vectors * rank / ranks * vector_bytes);
-    const std::uint64_t end = std::min(bytes, vectors * (rank + 1) / ranks * vector_bytes);
-    most = std::max(most, (ranks - 1) * (end - begin) + bytes - (end - begin));
+  for (std::uint64_t member = 0; member < members; ++member) {
+    const std::uint64_t begin = std::min(bytes, vectors * member / members * vector_bytes);
+    const std::uint64_t end = std::min(bytes, vectors * (member + 1) / members * vector_bytes);
+    most = std::max(most, (members - 1 + partners) * (end - begin) + bytes - (end - begin));
   }
   return most;
 }
-std::optional<std::uint64_t> unknown_wire_bytes(std::uint32_t /*ranks*/, std::uint64_t /*bytes*/) {
+std::optional<std::uint64_t> two_shot_wire_bytes(const Team& team, std::uint64_t bytes) {
+  return most_shared_bytes(team.ranks, 0, bytes);
+}
+// A message of fewer vectors than ranks goes whole to every peer.
+std::optional<std::uint64_t> two_shot_push_wire_bytes(const Team& team, std::uint64_t bytes) {
+  const bool too_short = (bytes + vector_bytes - 1) / vector_bytes < team.ranks;
+  return too_short ? one_shot_wire_bytes(team, bytes) : two_shot_wire_bytes(team, bytes);
+}
+std::optional<std::uint64_t> hierarchical_wire_bytes(const Team& team, std::uint64_t bytes) {
+  if (team.island_ranks == 0) return std::nullopt;
+  const std::uint64_t partners = team.ranks / team.island_ranks - 1;
+  // A message of fewer vectors than an island has ranks goes whole to all of them, and its sum to the
+  // partners.
+  if ((bytes + vector_bytes - 1) / vector_bytes < team.island_ranks)
+    return (team.island_ranks - 1 + partners) * bytes;
+  return most_shared_bytes(team.island_ranks, partners, bytes);
+}
+std::optional<std::uint64_t> unknown_wire_bytes(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return std::nullopt;
+}
+// A ring sends every shard but one in each of its two rounds; the smallest shard may be the one that is left
+// out.
+std::optional<std::uint64_t> ring_wire_bytes(const Team& team, std::uint64_t bytes) {
+  const std::uint64_t vectors = (bytes + vector_bytes - 1) / vector_bytes;
+  const auto shard_bytes = [&](std::uint64_t shard) {
+    shard %= team.ranks;
+    return std::min(bytes, vectors * (shard + 1) / team.ranks * vector_bytes) -
+           std::min(bytes, vectors * shard / team.ranks * vector_bytes);
+  };
+  std::uint64_t most = 0;
+  for (std::uint64_t rank = 0; rank < team.ranks; ++rank)
+    most = std::max(most, 2 * bytes - shard_bytes(rank + 1) - shard_bytes(rank + 2));
+  return most;
+}
+
+std::uint64_t no_scratch(const Team& /*team*/, std::uint64_t /*capacity_bytes*/) {
+  return 0;
+}
+std::uint64_t two_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
+  return 2 * capacity_bytes;
+}
+std::uint64_t one_shot_push_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  return 2 * team.ranks * capacity_bytes;
+}
+std::uint64_t two_shot_push_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  return 4 * team.ranks * share_area_bytes(capacity_bytes, team.ranks);
+}
+std::uint64_t hierarchical_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  const std::uint64_t islands = team.ranks / team.island_ranks;
+  return 2 * (2 * team.island_ranks + islands) * share_area_bytes(capacity_bytes, team.island_ranks) +
+         capacity_bytes;
+}
+
+std::uint64_t three_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
+  return 3 * capacity_bytes;
+}
+
+// kernels/copy_ring.cu says what each node is for.
+Schedule copy_ring_schedule(const Call& call, LaunchShape shape) {
+  const std::uint32_t n = call.team.ranks;
+  const std::uint32_t next = (call.rank + 1) % n;
+  const std::uint64_t vectors = (call.bytes + vector_bytes - 1) / vector_bytes;
+  enum Area : std::uint64_t { sums, results, outbox };
+  using Buffer = Location::Buffer;
+  const auto shard_begin = [&](std::uint32_t shard) {
+    return std::min(call.bytes, vectors * shard / n * vector_bytes);
+  };
+  const auto in_scratch = [&](std::uint32_t rank, Area area, std::uint64_t offset_bytes) {
+    return Location{Buffer::scratch, rank, flags_bytes + area * call.capacity_bytes + offset_bytes};
+  };
+  const auto flag = [&](std::uint32_t rank, Phase phase, std::uint32_t step) {
+    return Location{Buffer::scratch, rank,
+                    (static_cast<std::uint64_t>(phase) * max_blocks * max_ranks + step) * sizeof(u32)};
+  };
+  Schedule chain;
+  const auto launch = [&](std::uint32_t number, LaunchShape launch_shape) {
+    chain.push_back({.kind = Step::Kind::launch, .shape = launch_shape, .number = number});
+  };
+  // The shard, then the flag that says so.
+  const auto send = [&](Location::Buffer buffer, Area own, std::uint32_t shard, Area of_next, Phase phase,
+                        std::uint32_t step) {
+    shard %= n;
+    const std::uint64_t begin = shard_begin(shard);
+    const std::uint64_t bytes = shard_begin(shard + 1) - begin;
+    const Location from =
+        buffer == Buffer::scratch ? in_scratch(call.rank, own, begin) : Location{buffer, call.rank, begin};
+    if (bytes != 0) {
+      chain.push_back(
+          {.kind = Step::Kind::copy, .from = from, .to = in_scratch(next, of_next, begin), .bytes = bytes});
+    }
+    chain.push_back({.kind = Step::Kind::copy,
+                     .from = flag(call.rank, Phase::none, 0),
+                     .to = flag(next, phase, step),
+                     .bytes = sizeof(u32)});
+  };
+
+  launch(0, {1, 32});
+  send(Buffer::input, sums, call.rank, sums, Phase::reduce, 0);
+  for (std::uint32_t step = 1; step < n; ++step) {
+    launch(step, shape);
+    if (step < n - 1) send(Buffer::scratch, outbox, call.rank + n - step, sums, Phase::reduce, step);
+  }
+  send(Buffer::output, sums, call.rank + 1, results, Phase::gather, 0);
+  for (std::uint32_t step = 0; step < n - 1; ++step) {
+    launch(n + step, shape);
+    if (step < n - 2) send(Buffer::scratch, results, call.rank + n - step, results, Phase::gather, step + 1);
+  }
+  return chain;
+}
+
+std::uint32_t two_roundings(std::uint32_t /*ranks*/) {
+  return 2;
 }
 
 constexpr std::string_view rank_order = "rank order, fp32, one rounding";
 
+// What most rows have; each row below says where it differs.
+constexpr CatalogRow usual{.contender = "",
+                           .kernel = "",
+                           .source = Source::kernel,
+                           .style = Style::staged,
+                           .in_place = true,
+                           .in_place_refusal = "",
+                           .scratch_bytes = two_messages,
+                           .sentinel = false,
+                           .programmatic = false,
+                           .needs_islands = false,
+                           .rank_order = true,
+                           .sum_order = rank_order,
+                           .roundings = one_rounding,
+                           .shape = one_shot_shape,
+                           .schedule = nullptr,
+                           .wire_bytes_theory = one_shot_wire_bytes};
+
+// A copy of the usual row, changed by `change`.
+template <class Change>
+constexpr CatalogRow row(std::string_view contender, std::string_view kernel, Change change) {
+  CatalogRow made = usual;
+  made.contender = contender;
+  made.kernel = kernel;
+  change(made);
+  return made;
+}
+
 constexpr std::array rows{
-    CatalogRow{"one_shot_pull", "one_shot_pull", Source::kernel, Style::staged, true, "", 2, true, rank_order,
-               one_rounding, one_shot_shape, one_shot_wire_bytes},
-    CatalogRow{"one_shot_pull/symmetric", "one_shot_pull", Source::kernel, Style::symmetric, false,
-               in_place_refused_pull, 0, true, rank_order, one_rounding, one_shot_shape, one_shot_wire_bytes},
-    CatalogRow{"two_shot_pull", "two_shot_pull", Source::kernel, Style::staged, true, "", 2, true, rank_order,
-               one_rounding, two_shot_shape, two_shot_wire_bytes},
-    CatalogRow{"two_shot_pull/symmetric", "two_shot_pull", Source::kernel, Style::symmetric, true, "", 2,
-               true, rank_order, one_rounding, two_shot_shape, two_shot_wire_bytes},
-    CatalogRow{"nccl", "", Source::nccl, Style::staged, true, "", 0, false, "NCCL's choice",
-               rounding_per_addition, no_shape, unknown_wire_bytes},
+    row("one_shot_pull", "one_shot_pull", [](CatalogRow&) {}),
+    row("one_shot_pull/symmetric", "one_shot_pull",
+        [](CatalogRow& r) {
+          r.style = Style::symmetric;
+          r.in_place = false;
+          r.in_place_refusal = in_place_refused_pull;
+          r.scratch_bytes = no_scratch;
+        }),
+    row("two_shot_pull", "two_shot_pull",
+        [](CatalogRow& r) {
+          r.shape = two_shot_shape;
+          r.wire_bytes_theory = two_shot_wire_bytes;
+        }),
+    row("two_shot_pull/symmetric", "two_shot_pull",
+        [](CatalogRow& r) {
+          r.style = Style::symmetric;
+          r.shape = two_shot_shape;
+          r.wire_bytes_theory = two_shot_wire_bytes;
+        }),
+    row("one_shot_push", "one_shot_push",
+        [](CatalogRow& r) {
+          r.scratch_bytes = one_shot_push_scratch;
+          r.sentinel = true;
+          r.programmatic = true;
+          r.shape = one_shot_push_shape;
+        }),
+    row("two_shot_push", "two_shot_push",
+        [](CatalogRow& r) {
+          r.scratch_bytes = two_shot_push_scratch;
+          r.sentinel = true;
+          r.programmatic = true;
+          r.shape = two_shot_push_shape;
+          r.wire_bytes_theory = two_shot_push_wire_bytes;
+        }),
+    row("ring", "ring",
+        [](CatalogRow& r) {
+          r.programmatic = true;
+          r.rank_order = false;
+          r.sum_order = "ring order from the shard's rank, fp32, rounded at every hop";
+          r.roundings = rounding_per_addition;
+          r.shape = two_shot_shape;
+          r.wire_bytes_theory = ring_wire_bytes;
+        }),
+    row("copy_ring", "copy_ring",
+        [](CatalogRow& r) {
+          r.scratch_bytes = three_messages;
+          r.rank_order = false;
+          r.sum_order = "ring order from the shard's rank, fp32, rounded at every hop";
+          r.roundings = rounding_per_addition;
+          r.shape = two_shot_shape;
+          r.schedule = copy_ring_schedule;
+          r.wire_bytes_theory = ring_wire_bytes;
+        }),
+    row("hierarchical", "hierarchical",
+        [](CatalogRow& r) {
+          r.scratch_bytes = hierarchical_scratch;
+          r.sentinel = true;
+          r.programmatic = true;
+          r.needs_islands = true;
+          r.rank_order = false;
+          r.sum_order = "in the island, then over islands, fp32, a rounding each";
+          r.roundings = two_roundings;
+          r.shape = hierarchical_shape;
+          r.wire_bytes_theory = hierarchical_wire_bytes;
+        }),
+    row("nccl", "",
+        [](CatalogRow& r) {
+          r.source = Source::nccl;
+          r.scratch_bytes = no_scratch;
+          r.rank_order = false;
+          r.sum_order = "NCCL's choice";
+          r.roundings = rounding_per_addition;
+          r.shape = no_shape;
+          r.wire_bytes_theory = unknown_wire_bytes;
+        }),
 };
 
 }  // namespace
@@ -84,6 +309,11 @@ std::span<const CatalogRow> catalog() {
 const CatalogRow* find_contender(std::string_view contender) {
   const auto* const row = std::ranges::find(rows, contender, &CatalogRow::contender);
   return row == rows.end() ? nullptr : row;
+}
+
+Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape) {
+  if (row.schedule != nullptr) return row.schedule(call, shape);
+  return {{.kind = Step::Kind::launch, .shape = shape}};
 }
 
 std::string function_name(const CatalogRow& row, Dtype dtype, std::uint32_t ranks) {

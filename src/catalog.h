@@ -8,17 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "schedule.h"
 #include "types.h"
 
 namespace arb {
 
 enum class Source : std::uint8_t { kernel, nccl };  // a kernel of ours, or NCCL in one configuration
-
-// How many blocks and threads a rank launches.
-struct LaunchShape {
-  std::uint32_t blocks;
-  std::uint32_t threads;
-};
 
 struct CatalogRow {
   std::string_view
@@ -28,23 +23,30 @@ struct CatalogRow {
   Style style;    // staged or symmetric; staged for NCCL
   bool in_place;  // false: refused, with `in_place_refusal` as the sentence
   std::string_view in_place_refusal;
-  std::uint32_t
-      scratch_messages;        // message areas of scratch that the kernel uses (abi.h: capacity_bytes each)
-  bool rank_order;             // adds in rank order, in fp32, and rounds once: the bits of a result are known
+  // Scratch behind the flags (abi.h) for messages of up to `capacity_bytes`.
+  std::uint64_t (*scratch_bytes)(const Team& team, std::uint64_t capacity_bytes);
+  bool sentinel;       // scratch starts full of the sentinel (all bits set), not of zeros
+  bool programmatic;   // waits for the kernel before it by itself, so a programmatic edge may start it early
+  bool needs_islands;  // at least 2 islands of at least 2 ranks
+  bool rank_order;     // adds in rank order, in fp32, and rounds once: the bits of a result are known
   std::string_view sum_order;  // "rank order, fp32, one rounding"
   // Roundings to the dtype on the way to a result, for `ranks`; the error bound follows (reference.h).
   std::uint32_t (*roundings)(std::uint32_t ranks);
   // Launch shape for a message; pure, so that every rank gets the same.
-  LaunchShape (*shape)(std::uint32_t ranks, std::uint64_t bytes);
+  LaunchShape (*shape)(const Team& team, std::uint64_t bytes);
+  // The chain of one call; null: one launch of `shape`. The worker may lower the blocks of a shape.
+  Schedule (*schedule)(const Call& call, LaunchShape shape);
   // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not
   // known.
-  std::optional<std::uint64_t> (*wire_bytes_theory)(std::uint32_t ranks, std::uint64_t bytes);
+  std::optional<std::uint64_t> (*wire_bytes_theory)(const Team& team, std::uint64_t bytes);
 };
 
 // All contenders, in the order of tables.
 std::span<const CatalogRow> catalog();
 // The row of a contender by its exact name, or nullptr.
 const CatalogRow* find_contender(std::string_view contender);
+// One call of a contender on one rank.
+Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape);
 // The function that a bundle exports for a row: "<kernel>__<dtype>_n<ranks>", ranks 2, 4, 8, else "x".
 std::string function_name(const CatalogRow& row, Dtype dtype, std::uint32_t ranks);
 

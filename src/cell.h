@@ -17,7 +17,8 @@ struct Cell {
   std::string nccl;       // "2.28.9+cuda13.0": which NCCL; empty for kernels and for emulated cells
   Dtype dtype = Dtype::bf16;
   std::uint32_t ranks = 0;
-  std::uint64_t bytes = 0;  // of one rank's tensor
+  std::uint32_t island_ranks = 0;  // ranks of one island of a box that has several; 0: none
+  std::uint64_t bytes = 0;         // of one rank's tensor
   Place place = Place::out;
   Mode mode = Mode::pipelined;
   Cache cache = Cache::warm;
@@ -25,7 +26,13 @@ struct Cell {
   std::uint32_t samples = 0;          // replays to time (pipelined), calls to time (isolated)
   std::uint32_t warmups = 0;          // replays before them
   std::uint64_t seed = 1;             // of the inputs; replay i uses seed + i
-  bool check = true;                  // false only with -c 0: the row then says unchecked in flags
+  std::uint32_t blocks = 0;           // launch shape instead of the catalog's; 0: the catalog's
+  std::uint32_t threads = 0;
+  // Not 0: instead of timing, verify so many calls of the case (verify_case.h) whose number is `seed`; dtype,
+  // bytes, place and island_ranks are those of the case.
+  std::uint64_t verify_calls = 0;
+  Plant plant = Plant::none;  // with verify_calls only
+  bool check = true;  // false only with -c 0: the row then says unchecked in flags
 
   friend bool operator==(const Cell&, const Cell&) = default;
 };

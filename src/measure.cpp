@@ -122,7 +122,7 @@ Row measure(const Backend& backend, const Cell& cell, const Outcome& outcome, co
   row.messages = outcome.messages;
   row.wire_bytes = outcome.wire_bytes;
   if (const CatalogRow* contender = find_contender(cell.contender)) {
-    row.wire_bytes_theory = contender->wire_bytes_theory(cell.ranks, cell.bytes);
+    row.wire_bytes_theory = contender->wire_bytes_theory({cell.ranks, cell.island_ranks}, cell.bytes);
   }
   // A hang is wrong even where nothing was to be compared; what was not compared has neither error nor hash.
   const bool wrong = !outcome.wrong.empty() || (cell.check && !outcome.correct);

@@ -67,6 +67,10 @@ double expected_us(const Cell& cell) {
   const double calls =
       (cell.samples + cell.warmups) * (cell.mode == Mode::pipelined ? cell.calls_per_graph : 1.0);
   constexpr double preparation_us = 30'000;  // buffers, capture, check
+  if (cell.verify_calls != 0) {
+    // Fill, delay and check stand beside the call, and ranks may share a GPU.
+    return preparation_us + static_cast<double>(cell.verify_calls) * 4 * (100 + 4 * call_us);
+  }
   return preparation_us + calls * call_us;
 }
 

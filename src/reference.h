@@ -18,16 +18,21 @@ std::vector<float> decode(std::span<const std::byte> bytes, Dtype dtype);
 // A tensor of `count` elements: pseudo-random in (-1, 1), a pure function of seed, rank and index.
 std::vector<std::byte> make_input(Dtype dtype, std::uint64_t count, std::uint64_t seed, std::uint32_t rank);
 
+// How far a sum of `ranks` numbers that was rounded `roundings` times to `dtype` may be from the exact one:
+// relative_bound * (sum of |addends|) + absolute_bound. Each rounding to the dtype and each fp32 addition
+// errs by at most the unit roundoff (Higham, Accuracy and Stability, ch. 4), near zero by half a denormal's
+// spacing.
+double relative_bound(Dtype dtype, std::uint32_t roundings, std::uint32_t ranks);
+double absolute_bound(Dtype dtype, std::uint32_t roundings);
+
 struct CheckResult {
   bool correct = true;
   double max_error = 0;  // largest |result - exact| / (sum of |addends|)
   std::uint64_t first_bad = 0;
   std::string sentence;  // about the first wrong element; empty when correct
 };
-// Compares one rank's result with the double-precision sum of all inputs. The bound for an element is
-// (roundings * u(dtype) + ranks * u(fp32)) * sum of |addends|, u = unit roundoff: each rounding to the dtype
-// and each fp32 addition errs by at most that (Higham, Accuracy and Stability, ch. 4). Inf and NaN must come
-// out as IEEE sums do.
+// Compares one rank's result with the double-precision sum of all inputs, within the bounds above. Inf and
+// NaN must come out as IEEE sums do.
 CheckResult check_sum(std::span<const std::byte> result, const std::vector<std::vector<std::byte>>& inputs,
                       Dtype dtype, std::uint32_t roundings);
 // 64-bit hash of a tensor's bytes as 16 hex digits, equal to what the check kernel computes on a device.

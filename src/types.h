@@ -18,6 +18,17 @@ enum class Style : std::uint8_t {
   symmetric
 };  // where peers read inputs: private scratch or the tensors
 
+// Who holds the ranks of a measured run: one process with a thread for all of them, or a process each.
+enum class World : std::uint8_t { threads, processes };
+
+// A fault that a verification puts in on purpose, to show that its checks see it.
+enum class Plant : std::uint8_t {
+  none,
+  input,   // one element of one rank's input changes after the check has been told
+  output,  // one element of one rank's result is overwritten
+  absent,  // one rank leaves one call out: a hang
+};
+
 inline constexpr std::array all_dtypes{Dtype::bf16, Dtype::fp16, Dtype::fp32};
 
 constexpr std::string_view name_of(Dtype dtype) {
@@ -55,6 +66,20 @@ constexpr std::string_view name_of(Evidence evidence) {
 constexpr std::uint64_t size_of_bytes(Dtype dtype) {
   return dtype == Dtype::fp32 ? 4 : 2;
 }
+constexpr std::string_view name_of(Plant plant) {
+  switch (plant) {
+    case Plant::input:
+      return "input";
+    case Plant::output:
+      return "output";
+    case Plant::absent:
+      return "absent";
+    case Plant::none:
+      break;
+  }
+  return "none";
+}
+
 
 // Reads a dtype by its own name or by nccl-tests' (bfloat16, half, float); empty for anything else.
 constexpr std::optional<Dtype> dtype_from(std::string_view name) {

@@ -63,6 +63,9 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("nccl", cell.nccl);
   visit("dtype", cell.dtype);
   visit("ranks", cell.ranks);
+  visit("island_ranks", cell.island_ranks);
+  visit("blocks", cell.blocks);
+  visit("threads", cell.threads);
   visit("bytes", cell.bytes);
   visit("place", cell.place);
   visit("mode", cell.mode);
@@ -72,6 +75,8 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("warmups", cell.warmups);
   visit("seed", cell.seed);
   visit("check", cell.check);
+  visit("verify_calls", cell.verify_calls);
+  visit("plant", cell.plant);
 }
 
 template <typename Visitor>
@@ -130,6 +135,10 @@ template <>
 constexpr std::array all_of<Cache> = {Cache::cold, Cache::warm};
 template <>
 constexpr std::array all_of<Op> = {Op::hello, Op::limits, Op::run, Op::quit};
+constexpr std::array all_of<World> = {World::threads, World::processes};
+template <>
+constexpr std::array all_of<Plant> = {Plant::none, Plant::input, Plant::output, Plant::absent};
+template <>
 
 template <typename T>
 concept Named = std::is_enum_v<T>;

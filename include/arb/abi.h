@@ -15,13 +15,15 @@ constexpr int max_threads = 512;  // of a block: leaves 128 registers a thread
 // What a kernel was doing when it waited; names for people are in phase_name().
 enum class Phase : u32 {
   none = 0,
-  publish = 1,  // peers' inputs are readable
-  reduce = 2,   // peers' reduced shards are readable
-  finish = 3,   // peers have read what this rank is about to reuse
-  gate = 4,     // support kernels: the host opens the gate
-  barrier = 5,  // support kernels: all ranks arrive
+  publish = 1,   // peers' inputs are readable
+  reduce = 2,    // peers' reduced shards are readable
+  finish = 3,    // peers have read what this rank is about to reuse
+  gate = 4,      // support kernels: the host opens the gate
+  barrier = 5,   // support kernels: all ranks arrive
+  exchange = 6,  // peers' messages are here
+  gather = 7,    // peers' shards are here
 };
-constexpr int phase_count = 6;
+constexpr int phase_count = 8;
 
 constexpr const char* phase_name(Phase phase) {
   switch (phase) {
@@ -35,6 +37,10 @@ constexpr const char* phase_name(Phase phase) {
       return "gate";
     case Phase::barrier:
       return "barrier";
+    case Phase::exchange:
+      return "exchange";
+    case Phase::gather:
+      return "gather";
     case Phase::none:
       break;
   }
@@ -87,12 +93,20 @@ struct KernelParams {
   u64 deadline_ns;     // how long a wait may take
   u32 rank;
   u32 ranks;
+  u32 island_ranks;  // ranks [k * island_ranks, (k + 1) * island_ranks) are close to each other; 0: not known
+  u32 step;          // which launch of a schedule of several this is
 };
+
+// What an area holds that takes one of `parts` shares of a message: the share, and the whole of a message of
+// so few vectors that it cannot be shared.
+constexpr u64 share_area_bytes(u64 capacity_bytes, u32 parts) {
+  return capacity_bytes / parts / vector_bytes * vector_bytes + (max_ranks + 1) * vector_bytes;
+}
 
 constexpr u64 flags_bytes = static_cast<u64>(phase_count) * max_blocks * max_ranks * sizeof(u32);
 
 static_assert(sizeof(void*) == 8, "64-bit only");
-static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 2 * 4,
+static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 4 * 4,
               "no padding: the loader checks the size");
 static_assert(ticks_per_call % max_blocks == 0, "");
 static_assert(sizeof(FailureRecord) == 32, "");
@@ -117,33 +131,77 @@ struct StampParams {
   u64* stamp;
 };
 
-// to[i] = the pseudo-random input of (seed, rank, i), the same as make_input() on the host.
+// What the inputs of a call look like.
+enum class Pattern : u32 {
+  random = 0,     // multiples of 2^-23 in [-1, 1), others in every call
+  special = 1,    // among them signed zeros, denormals, large numbers, inf, NaN and the sentinel's own bits
+  perturbed = 2,  // the same in every call but for one element of one rank, drawn for each call
+};
+
+// Whose inputs: a pure function of seed, call, rank and index, the same on every rank.
+struct InputParams {
+  u64 seed;                   // random inputs of call c are make_input() of seed + c on the host
+  const u64* finished_calls;  // this rank's counter, which the last node of a replayed graph moves; null: 0
+  u64 call;                   // after those
+  u64 count_elements;
+  u32 ranks;  // only for Pattern::perturbed
+  DtypeCode dtype;
+  Pattern pattern;
+  u32 reserved;
+};
+
+// to[i] = the input of `rank`; the garbage that `poison` gets is the result of no call.
 struct FillParams {
   void* to;
-  u64 count_elements;
-  u64 seed;
+  void* poison;  // as long as `to`; null: nothing is poisoned
+  InputParams inputs;
   u32 rank;
-  DtypeCode dtype;
+  u32 reserved;
 };
 
-// What the check kernel found; the host zeroes it before.
+// What the check kernels of a rank found; the host zeroes it before.
 struct CheckRecord {
   u64 wrong_elements;
-  u64 elements_from_first_wrong;  // count_elements - index of the first wrong element; 0 when none is
-  u64 hash;                       // hash_hex() of the tensor
-  u64 max_error_bits;             // of a non-negative float: largest |result - exact| / (sum of |addends|)
+  u64 first_wrong;  // 0 when none is, else wrong_place() of the first one in the earliest call
+  u64 hash;         // hash_hex() of the tensor; with `finished_calls` a sum over all tensors and their calls
+  u64 max_error_bits;  // of a non-negative float: largest |result - exact| / (sum of |addends|)
 };
+constexpr u32 element_index_bits = 36;
+// Larger for an earlier call, then for an earlier element, and never 0.
+constexpr u64 wrong_place(u64 call, u64 element) {
+  return ~(call << element_index_bits | element);
+}
+constexpr u64 call_of_wrong_place(u64 place) {
+  return ~place >> element_index_bits;
+}
+constexpr u64 element_of_wrong_place(u64 place) {
+  return ~place & ((1ull << element_index_bits) - 1);
+}
 
-// Compares a result with the sum, in double, of the inputs that FillParams made for ranks 0 to ranks - 1.
+// Compares a result with the sum, in double, of the inputs of all ranks; inf and NaN as IEEE sums have them.
 struct CheckParams {
   const void* result;
   CheckRecord* record;
-  u64 count_elements;
+  InputParams inputs;
+  double relative_bound;  // allowed: relative_bound * (sum of |addends|) + absolute_bound
+  double absolute_bound;  // what roundings may err among denormals
+  u32 rank_order;         // 1: the bits must be those of the fp32 sum in rank order, rounded once
+  u32 reserved;
+};
+
+// *finished_calls += calls.
+struct AdvanceParams {
+  u64* finished_calls;
+  u64 calls;
+};
+
+// Takes 0 to most_ns, drawn from seed, rank and call.
+struct DelayParams {
+  const u64* finished_calls;
+  u64 call;
   u64 seed;
-  double relative_bound;  // allowed |result - exact| / (sum of |addends|)
-  u32 ranks;
-  DtypeCode dtype;
-  u32 rank_order;  // 1: the bits must be those of the fp32 sum in rank order, rounded once
+  u64 most_ns;
+  u32 rank;
   u32 reserved;
 };
 

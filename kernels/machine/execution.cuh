@@ -43,4 +43,19 @@ ARB_DEVICE u32 choose_slot(u32 slot, Site) {
   return slot;
 }
 
+// Until all kernels that this one follows have ended and their accesses are visible; no effect under a plain
+// edge, which has waited already. Nothing that they touch may be touched before.
+ARB_DEVICE void wait_for_previous_kernel(Site) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel of the stream start once every block has said so; no effect under a plain edge.
+ARB_DEVICE void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 }  // namespace arb::machine

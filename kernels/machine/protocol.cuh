@@ -6,6 +6,7 @@
 #include <machine/execution.cuh>
 #include <machine/memory.cuh>
 #include <machine/range.cuh>
+#include <machine/sentinel.cuh>
 #include <machine/types.cuh>
 #include <machine/wait.cuh>
 
@@ -37,6 +38,21 @@ ARB_DEVICE Sources scratch_messages(const KernelParams& params, u32 index) {
   return {scratch_message(params, 0, index), params.scratch.stride_bytes, params.ranks};
 }
 
+// All ranks as a team whose areas, of area_bytes each, begin at `offset_bytes` of every rank's scratch data.
+ARB_DEVICE Mailboxes mailboxes(const KernelParams& params, u32 ranks, u64 offset_bytes, u64 area_bytes) {
+  return {scratch_message(params, 0, 0) + offset_bytes,
+          params.scratch.stride_bytes,
+          area_bytes,
+          params.rank,
+          ranks,
+          0,
+          1};
+}
+
+ARB_DEVICE WaitContext wait_context(const KernelParams& params) {
+  return {params.local, params.failure, params.deadline_ns, params.rank};
+}
+
 // Flag (phase, block, writer) in `owner`'s scratch.
 ARB_DEVICE u32* flag_of(const KernelParams& params, u32 owner, Phase phase, u32 block, u32 writer) {
   u32* flags = reinterpret_cast<u32*>(params.scratch.base + owner * params.scratch.stride_bytes);
@@ -58,7 +74,7 @@ ARB_DEVICE void signal_peers(const KernelParams& params, Phase phase, u32 genera
 template <u32 kRanks>
 ARB_DEVICE void wait_for_peers(const KernelParams& params, Phase phase, u32 generation, Site site) {
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
-  const WaitContext context{params.local, params.failure, params.deadline_ns, params.rank};
+  const WaitContext context = wait_context(params);
   for (u32 peer = thread_index(); peer < ranks; peer += thread_count())
     if (peer != params.rank)
       wait_reached_acquire_system(flag_of(params, params.rank, phase, block_index(), peer), generation,

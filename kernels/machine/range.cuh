@@ -94,42 +94,63 @@ ARB_DEVICE Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks],
 
 }  // namespace detail
 
-// to[range] = from[range].
+// Asks for this thread's first part of a message to be brought near, reading nothing: allowed before the
+// previous kernel has ended.
 template <class Element>
-ARB_DEVICE void copy_range(void* to, const void* from, u64 count_elements, VectorRange range) {
+ARB_DEVICE void prefetch_message(const void* message, u64 count_elements) {
+  const u64 offset_bytes = (u64{block_index()} * thread_count() + thread_index()) * vector_bytes;
+  if (offset_bytes < count_elements * Element::bytes)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(message) + offset_bytes));
+}
+
+// to[range] = from[range]; `also_to`, unless null, gets the same.
+template <class Element>
+ARB_DEVICE void copy_range(void* to, void* also_to, const void* from, u64 count_elements, VectorRange range) {
   using namespace detail;
   constexpr u32 unroll = 8;
   u64 done = range.begin;
-  if (is_vector_aligned(to) && is_vector_aligned(from)) {
+  if (is_vector_aligned(to) && is_vector_aligned(also_to) && is_vector_aligned(from)) {
     done = whole_end<Element>(count_elements, range);
     if (done < range.begin) done = range.begin;
     const Vector* source = static_cast<const Vector*>(from);
-    Vector* target = static_cast<Vector*>(to);
+    const auto copy_vectors = [&](u64 first, auto vectors) {
+      constexpr u32 n = decltype(vectors)::value;
+      Vector vector[n];
+#pragma unroll
+      for (u32 u = 0; u < n; ++u) vector[u] = source[first + u * thread_count()];
+#pragma unroll
+      for (u32 u = 0; u < n; ++u) static_cast<Vector*>(to)[first + u * thread_count()] = vector[u];
+      if (also_to == nullptr) return;
+#pragma unroll
+      for (u32 u = 0; u < n; ++u) static_cast<Vector*>(also_to)[first + u * thread_count()] = vector[u];
+    };
     u64 i = range.begin + thread_index();
-    for (; i + (unroll - 1) * u64{thread_count()} < done; i += unroll * u64{thread_count()}) {
-      Vector vector[unroll];
-#pragma unroll
-      for (u32 u = 0; u < unroll; ++u) vector[u] = source[i + u * thread_count()];
-#pragma unroll
-      for (u32 u = 0; u < unroll; ++u) target[i + u * thread_count()] = vector[u];
-    }
-    for (; i < done; i += thread_count()) target[i] = source[i];
+    for (; i + (unroll - 1) * u64{thread_count()} < done; i += unroll * u64{thread_count()})
+      copy_vectors(i, Constant<unroll>{});
+    for (; i < done; i += thread_count()) copy_vectors(i, Constant<1>{});
   }
-  for_each_element<Element>(count_elements, done, range.end,
-                            [&](u64 i) { store_element<Element>(to, i, load_element<Element>(from, i)); });
+  for_each_element<Element>(count_elements, done, range.end, [&](u64 i) {
+    const u32 bits = load_element<Element>(from, i);
+    store_element<Element>(to, i, bits);
+    if (also_to != nullptr) store_element<Element>(also_to, i, bits);
+  });
 }
 
-// to[range] = the sum of every rank's from[range], added in rank order in fp32 and rounded once.
-// `also_to`, unless null, gets the same. kRanks 0 takes the count from `from.ranks`.
-template <class Element, u32 kRanks>
-ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 count_elements,
-                             VectorRange range) {
-  using namespace detail;
+template <class Element>
+ARB_DEVICE void copy_range(void* to, const void* from, u64 count_elements, VectorRange range) {
+  copy_range<Element>(to, nullptr, from, count_elements, range);
+}
+
+namespace detail {
+
+// to[range] = the sum of source(0)[range] to source(ranks - 1)[range], in that order.
+template <class Element, u32 kRanks, class SourceOf>
+ARB_DEVICE void reduce_from(void* to, void* also_to, SourceOf source, u32 ranks, bool aligned,
+                            u64 count_elements, VectorRange range) {
   constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
   constexpr u32 unroll = most <= 2 ? 4 : most <= 4 ? 2 : 1;
-  const u32 ranks = kRanks == 0 ? from.ranks : kRanks;
   u64 done = range.begin;
-  if (is_vector_aligned(to) && is_vector_aligned(from.base) && is_vector_aligned(also_to)) {
+  if (aligned && is_vector_aligned(to) && is_vector_aligned(also_to)) {
     done = whole_end<Element>(count_elements, range);
     if (done < range.begin) done = range.begin;
     const auto sum_vectors = [&](u64 first, auto vectors) {
@@ -140,8 +161,7 @@ ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 c
 #pragma unroll
         for (u32 r = 0; r < most; ++r)
           if (kRanks != 0 || r < ranks)
-            part[u][r] = reinterpret_cast<const Vector*>(from.base +
-                                                         r * from.stride_bytes)[first + u * thread_count()];
+            part[u][r] = reinterpret_cast<const Vector*>(source(r))[first + u * thread_count()];
       }
 #pragma unroll
       for (u32 u = 0; u < n; ++u) {
@@ -156,11 +176,33 @@ ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 c
     for (; i < done; i += thread_count()) sum_vectors(i, Constant<1>{});
   }
   for_each_element<Element>(count_elements, done, range.end, [&](u64 i) {
-    Sum<Element> sum = Sum<Element>::of(load_element<Element>(from.base, i));
-    for (u32 r = 1; r < ranks; ++r) sum.add(load_element<Element>(from.base + r * from.stride_bytes, i));
+    Sum<Element> sum = Sum<Element>::of(load_element<Element>(source(0), i));
+    for (u32 r = 1; r < ranks; ++r) sum.add(load_element<Element>(source(r), i));
     store_element<Element>(to, i, sum.rounded());
     if (also_to != nullptr) store_element<Element>(also_to, i, sum.rounded());
   });
+}
+
+}  // namespace detail
+
+// to[range] = the sum of every rank's from[range], added in rank order in fp32 and rounded once.
+// `also_to`, unless null, gets the same. kRanks 0 takes the count from `from.ranks`.
+template <class Element, u32 kRanks>
+ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 count_elements,
+                             VectorRange range) {
+  detail::reduce_from<Element, kRanks>(
+      to, also_to, [&](u32 rank) { return from.base + rank * from.stride_bytes; },
+      kRanks == 0 ? from.ranks : kRanks, detail::is_vector_aligned(from.base), count_elements, range);
+}
+
+// to[range] = first[range] + second[range], added in fp32 and rounded once; `also_to`, unless null, gets the
+// same.
+template <class Element>
+ARB_DEVICE void add_ranges(void* to, void* also_to, const void* first, const void* second, u64 count_elements,
+                           VectorRange range) {
+  detail::reduce_from<Element, 2>(
+      to, also_to, [&](u32 which) { return static_cast<const char*>(which == 0 ? first : second); }, 2,
+      detail::is_vector_aligned(first) && detail::is_vector_aligned(second), count_elements, range);
 }
 
 }  // namespace arb::machine

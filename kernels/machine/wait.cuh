@@ -45,24 +45,28 @@ ARB_DEVICE bool reached(u32 seen, u32 expected) {
   return static_cast<int>(seen - expected) >= 0;
 }
 
+// What a polling loop does now and then: true when it must give up, because the deadline passed or another
+// wait of this rank failed. `start_ns` is 0 at first.
+ARB_DEVICE bool must_give_up(u32 poll, u64& start_ns, const WaitContext& context, Reason reason, u32 expected,
+                             u32 seen) {
+  constexpr u32 polls_between_clock_reads = 256;
+  if (__builtin_expect(poll % polls_between_clock_reads != 0, 1)) return false;
+  if (load_relaxed_device(&context.local->failure_claim) != 0) return true;
+  if (start_ns == 0) start_ns = now_ns();
+  if (now_ns() - start_ns <= context.deadline_ns) return false;
+  report_failure(context, reason, expected, seen);
+  return true;
+}
+
 // Returns once *flag has reached `expected`, with acquire order at system scope. When the deadline passes, or
 // another wait of this rank has failed, it reports and returns: the call then ends with wrong data, and the
 // host, which reads the failure record after every replay, ends the run.
 ARB_DEVICE void wait_reached_acquire_system(const u32* flag, u32 expected, const WaitContext& context,
                                             Reason reason, Site site) {
-  constexpr u32 polls_between_clock_reads = 256;
-  u32 seen = load_acquire_system(flag, site);
-  if (reached(seen, expected)) return;
-  const u64 start_ns = now_ns();
+  u64 start_ns = 0;
   for (u32 poll = 1;; ++poll) {
-    seen = load_acquire_system(flag, site);
-    if (reached(seen, expected)) return;
-    if (poll % polls_between_clock_reads != 0) continue;
-    if (load_relaxed_device(&context.local->failure_claim) != 0) return;
-    if (now_ns() - start_ns > context.deadline_ns) {
-      report_failure(context, reason, expected, seen);
-      return;
-    }
+    const u32 seen = load_acquire_system(flag, site);
+    if (reached(seen, expected) || must_give_up(poll, start_ns, context, reason, expected, seen)) return;
   }
 }
 

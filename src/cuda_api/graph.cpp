@@ -64,6 +64,22 @@ void GraphBuilder::add_kernel_bytes(const Kernel& kernel, GridShape shape, const
   last_ = added;
 }
 
+void GraphBuilder::add_copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  CUgraphNodeParams node{};
+  node.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  node.memcpy.copyCtx = context_->handle();
+  CUDA_MEMCPY3D& copy = node.memcpy.copyParams;
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = reinterpret_cast<CUdeviceptr>(from);
+  copy.dstDevice = reinterpret_cast<CUdeviceptr>(to);
+  copy.WidthInBytes = bytes;
+  copy.Height = copy.Depth = 1;
+  CUgraphNode added = nullptr;
+  check(driver().cuGraphAddNode_v2(&added, graph_, &last_, nullptr, last_ == nullptr ? 0 : 1, &node),
+        "add a copy to a graph");
+  last_ = added;
+}
+
 ExecutableGraph GraphBuilder::instantiate() const {
   return {*context_, graph_};
 }

@@ -1,6 +1,7 @@
 // One rank's schedule as a graph: a chain of nodes on one device, never an edge between devices.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "library.h"
@@ -50,6 +51,8 @@ class GraphBuilder {
                   Edge edge = Edge::plain) {
     add_kernel_bytes(kernel, shape, &parameters, edge);
   }
+  // Appends an engine copy between device buffers of any contexts that can address each other.
+  void add_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);
   [[nodiscard]] ExecutableGraph instantiate() const;
 
   // Everything launched on `stream` from begin_capture to end_capture becomes a graph instead (for libraries

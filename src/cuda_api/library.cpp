@@ -15,12 +15,20 @@ void Kernel::load_in(const Context& context) const {
   check(driver().cuKernelGetFunction(&function, handle_), "load a kernel into a context");
 }
 
-std::uint32_t Kernel::max_threads(const Context& context) const {
-  int threads = 0;
-  check(driver().cuKernelGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, handle_,
-                                      static_cast<CUdevice>(context.ordinal())),
-        "read how many threads a kernel may have");
-  return static_cast<std::uint32_t>(threads);
+std::uint32_t Kernel::resident_blocks(const Context& context, std::uint32_t threads) const {
+  const Driver& cu = driver();
+  context.make_current();
+  CUfunction function = nullptr;
+  check(cu.cuKernelGetFunction(&function, handle_), "load a kernel into a context");
+  int blocks = 0;
+  check(cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, static_cast<int>(threads), 0),
+        "read how many blocks fit a multiprocessor");
+  CUdevice device = 0;
+  int multiprocessors = 0;
+  check(cu.cuDeviceGet(&device, static_cast<int>(context.ordinal())), "get a device");
+  check(cu.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+        "count a device's multiprocessors");
+  return static_cast<std::uint32_t>(blocks * multiprocessors);
 }
 
 Library::Library(std::span<const std::byte> cubin, std::string name) : name_(std::move(name)) {

@@ -21,8 +21,8 @@ class Kernel {
   [[nodiscard]] CUkern_st* handle() const { return handle_; }
   // Loads the function into `context` now, so that no lazy load can wait behind a kernel that spins.
   void load_in(const Context& context) const;
-  // Most threads that a block of it may have on `context`'s device.
-  [[nodiscard]] std::uint32_t max_threads(const Context& context) const;
+  // How many blocks of `threads` threads `context`'s device holds at a time.
+  [[nodiscard]] std::uint32_t resident_blocks(const Context& context, std::uint32_t threads) const;
 
  private:
   CUkern_st* handle_ = nullptr;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "catalog.h"
+#include "copy_engine.h"
 #include "counting.h"
 #include "kernel_table.h"
 #include "reference.h"
@@ -89,6 +90,11 @@ std::string EmulatedBox::refusal(const Cell& cell, const CatalogRow* row) const 
   if (cell.ranks < 2 || cell.ranks > ranks_)
     return "the emulated box has 2 to " + std::to_string(ranks_) + " ranks, not " +
            std::to_string(cell.ranks);
+  if (row->needs_islands &&
+      (cell.island_ranks < 2 || cell.ranks % cell.island_ranks != 0 || cell.ranks / cell.island_ranks < 2))
+    return cell.contender + " needs at least 2 islands of at least 2 ranks each, and " +
+           std::to_string(cell.ranks) + " ranks are in islands of " + std::to_string(cell.island_ranks) +
+           "; give --islands";
   if (cell.bytes % size_of_bytes(cell.dtype) != 0)
     return std::to_string(cell.bytes) + " bytes are no whole number of " + std::string(name_of(cell.dtype)) +
            " elements";
@@ -107,13 +113,15 @@ Outcome EmulatedBox::run(const Cell& cell) {
   if (!outcome.failure.empty()) return outcome;
 
   const emulator::KernelFunction kernel = emulator::find_kernel(function_name(*row, cell.dtype, cell.ranks));
-  const LaunchShape shape = row->shape(cell.ranks, cell.bytes);
+  const Team team{cell.ranks, cell.island_ranks};
+  const LaunchShape shape =
+      cell.blocks != 0 ? LaunchShape{cell.blocks, cell.threads} : row->shape(team, cell.bytes);
   const std::uint32_t ranks = cell.ranks;
   const std::uint64_t count = cell.bytes / size_of_bytes(cell.dtype);
   const bool in_place = cell.place == Place::in;
   const bool symmetric = row->style == Style::symmetric;
   const std::uint64_t capacity_bytes = (cell.bytes + 255) / 256 * 256 + (cell.bytes == 0 ? 256 : 0);
-  const std::uint64_t scratch_bytes = flags_bytes + row->scratch_messages * capacity_bytes;
+  const std::uint64_t scratch_bytes = flags_bytes + row->scratch_bytes(team, capacity_bytes);
   const std::uint64_t tensor_stride = Memory::padded(cell.bytes);
   const std::uint64_t scratch_stride = Memory::padded(scratch_bytes);
 
@@ -133,7 +141,8 @@ Outcome EmulatedBox::run(const Cell& cell) {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     scratch.push_back(take(rank, "scratch", scratch_bytes));
     std::fill_n(scratch[rank], flags_bytes, std::byte{0});
-    std::fill_n(scratch[rank] + flags_bytes, scratch_bytes - flags_bytes, poison);
+    std::fill_n(scratch[rank] + flags_bytes, scratch_bytes - flags_bytes,
+                row->sentinel ? std::byte{0xff} : poison);
   }
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     outputs.push_back(in_place ? inputs[rank] : take(rank, "output", cell.bytes));
@@ -152,6 +161,7 @@ Outcome EmulatedBox::run(const Cell& cell) {
     p.deadline_ns = 1'000'000'000;
     p.rank = rank;
     p.ranks = ranks;
+    p.island_ranks = cell.island_ranks;
   }
 
   std::array<std::vector<Bytes>, calls> values;
@@ -180,9 +190,19 @@ Outcome EmulatedBox::run(const Cell& cell) {
 
   emulator::TrafficCounter counter(ranks);
   machine.observe(&counter);
-  const std::optional<std::string> failure = machine.run(
-      shape.blocks, calls, [&](std::uint32_t rank) { kernel(params[rank]); },
-      [&](std::uint32_t rank, std::uint32_t call) {
+  std::vector<std::vector<emulator::Node>> chains(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    for (const Step& step : schedule_of(*row, {team, rank, cell.bytes, capacity_bytes}, shape)) {
+      if (step.kind == Step::Kind::copy) {
+        chains[rank].push_back({1, [&, rank, step] { emulator::perform_copy(params[rank], step, 1); }});
+        continue;
+      }
+      KernelParams p = params[rank];
+      p.step = step.number;
+      chains[rank].push_back({step.shape.blocks, [kernel, p] { kernel(p); }});
+    }
+  const std::optional<std::string> failure =
+      machine.run(chains, calls, [&](std::uint32_t rank, std::uint32_t call) {
         if (call > 0) check(rank, call - 1);
         if (call == calls) return;
         std::copy(values[call][rank].begin(), values[call][rank].end(), inputs[rank]);

@@ -36,7 +36,7 @@ class CountingMachine::Implementation final : public Engine {
  public:
   explicit Implementation(u32 ranks) : ranks_(ranks) {}
 
-  std::optional<std::string> run(u32 blocks, u32 calls, const std::function<void(u32)>& body,
+  std::optional<std::string> run(const std::vector<std::vector<Node>>& chains, u32 calls,
                                  const std::function<void(u32, u32)>& between);
 
   u64 load(const void* address, u32 bytes, Access, const char*) override {
@@ -58,7 +58,17 @@ class CountingMachine::Implementation final : public Engine {
     return old;
   }
   void wait_reached(const u32* flag, u32 expected, Access, Phase phase, u32 peer, const char* site) override;
-  void block_barrier(const char*) override {}  // a block is one thread
+  u32 wait_arrived(const u32* word, u32 absent, Access, Phase phase, u32 peer) override {
+    wait_whole_arrived(word, sizeof(u32), absent, phase, peer);
+    return *word;
+  }
+  void refill(u32* word, u32 absent, Access access, const char*) override {
+    store(word, sizeof(u32), absent, access, nullptr);
+  }
+  void wait_whole_arrived(const void* address, u64 bytes, u32 absent, Phase phase, u32 peer) override;
+  void block_barrier(const char*) override {}             // a block is one thread
+  void wait_for_previous_kernel(const char*) override {}  // launches follow each other's end
+  void let_next_kernel_start() override {}
   u32 choose_slot(u32 slot, const char*) override { return slot; }
   const void* whole_source(const void* address, u64 bytes) override {
     find(address, bytes, Operation::Kind::load);
@@ -85,18 +95,20 @@ class CountingMachine::Implementation final : public Engine {
     Fibre fibre;
     Thread thread{};
     const u32* waits_at = nullptr;  // null: can run
-    u32 expected = 0;
+    const u32* waits_to = nullptr;  // for payload up to here; null: for a flag
+    u32 expected = 0;               // of the flag; of payload: the word that it is not
     Phase phase = Phase::none;
     u32 peer = 0;
-    const char* site = nullptr;
   };
 
   void find(const void* address, u64 bytes, Operation::Kind kind);
-  void work(const std::function<void(u32)>& body);
+  void wait(const u32* at, const u32* to, u32 expected, Phase phase, u32 peer);
+  void work(const std::function<void()>& body);
   void fail(std::string sentence) {
     if (!failure_) failure_ = std::move(sentence);
   }
-  void fail_waiting(u32 count);
+  static bool can_go_on(Worker& worker);
+  void fail_waiting();
 
   u32 ranks_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -123,25 +135,44 @@ void CountingMachine::Implementation::find(const void* address, u64 bytes, Opera
   if (observer != nullptr) observer->operation({kind, current_->thread.rank, buffer->rank, address, bytes});
 }
 
+// Whether what the worker waits for is there; payload that is there is not looked at again.
+bool CountingMachine::Implementation::can_go_on(Worker& worker) {
+  if (worker.waits_at == nullptr) return true;
+  if (worker.waits_to == nullptr) return reached(*worker.waits_at, worker.expected);
+  while (worker.waits_at != worker.waits_to && *worker.waits_at != worker.expected) ++worker.waits_at;
+  return worker.waits_at == worker.waits_to;
+}
+
 void CountingMachine::Implementation::wait_reached(const u32* flag, u32 expected, Access, Phase phase,
-                                                   u32 peer, const char* site) {
+                                                   u32 peer, const char*) {
   find(flag, sizeof(u32), Operation::Kind::load);
+  wait(flag, nullptr, expected, phase, peer);
+}
+
+void CountingMachine::Implementation::wait_whole_arrived(const void* address, u64 bytes, u32 absent,
+                                                         Phase phase, u32 peer) {
+  find(address, bytes, Operation::Kind::load);
+  const u32* begin = static_cast<const u32*>(address);
+  wait(begin, begin + bytes / sizeof(u32), absent, phase, peer);
+}
+
+void CountingMachine::Implementation::wait(const u32* at, const u32* to, u32 expected, Phase phase,
+                                           u32 peer) {
   Worker& worker = *current_;
-  if (reached(*flag, expected)) return;
-  worker.waits_at = flag;
+  worker.waits_at = at;
+  worker.waits_to = to;
   worker.expected = expected;
   worker.phase = phase;
   worker.peer = peer;
-  worker.site = site;
-  worker.fibre.suspend();
+  if (!can_go_on(worker)) worker.fibre.suspend();
   worker.waits_at = nullptr;
   if (failure_) throw Abandoned{};
 }
 
-void CountingMachine::Implementation::work(const std::function<void(u32)>& body) {
+void CountingMachine::Implementation::work(const std::function<void()>& body) {
   const u32 rank = current_->thread.rank;
   try {
-    body(rank);
+    body();
   } catch (const Abandoned&) {  // the failure is recorded
   } catch (const std::exception& error) {
     fail("an exception left the kernel of rank " + std::to_string(rank) + ": " + error.what());
@@ -150,32 +181,41 @@ void CountingMachine::Implementation::work(const std::function<void(u32)>& body)
   }
 }
 
-void CountingMachine::Implementation::fail_waiting(u32 count) {
-  for (u32 i = 0; i < count; ++i) {
-    const Worker& worker = *workers_[i];
-    if (worker.waits_at == nullptr) continue;
-    fail("deadlock: rank " + std::to_string(worker.thread.rank) + " block " +
-         std::to_string(worker.thread.block) + " waits for rank " + std::to_string(worker.peer) +
-         " in phase " + phase_name(worker.phase) + " (expects " + std::to_string(worker.expected) +
-         ", sees " + std::to_string(*worker.waits_at) + ")");
+void CountingMachine::Implementation::fail_waiting() {
+  for (const auto& worker : workers_) {
+    if (worker->fibre.finished() || worker->waits_at == nullptr) continue;
+    fail("deadlock: rank " + std::to_string(worker->thread.rank) + " block " +
+         std::to_string(worker->thread.block) + " waits for rank " + std::to_string(worker->peer) +
+         " in phase " + phase_name(worker->phase) +
+         (worker->waits_to == nullptr ? " (expects " + std::to_string(worker->expected) + ", sees " +
+                                            std::to_string(*worker->waits_at) + ")"
+                                      : " (" + std::to_string(worker->waits_to - worker->waits_at) +
+                                            " words from the first missing one on)"));
   }
 }
 
 std::optional<std::string> CountingMachine::Implementation::run(
-    u32 blocks, u32 calls, const std::function<void(u32)>& body,
-    const std::function<void(u32, u32)>& between) {
-  const u32 count = ranks_ * blocks;
-  while (workers_.size() < count) workers_.push_back(std::make_unique<Worker>());
+    const std::vector<std::vector<Node>>& chains, u32 calls, const std::function<void(u32, u32)>& between) {
+  u32 most_blocks = 1;
+  for (const std::vector<Node>& chain : chains)
+    for (const Node& node : chain) most_blocks = std::max(most_blocks, node.blocks);
+  while (workers_.size() < std::size_t{ranks_} * most_blocks) workers_.push_back(std::make_unique<Worker>());
   failure_.reset();
-  std::vector<u32> call_of(ranks_, 0);
+  struct Place {
+    u32 call = 0;
+    std::size_t node = 0;
+  };
+  std::vector<Place> places(ranks_);
   const auto launch = [&](u32 rank) {
-    between(rank, call_of[rank]);
-    if (call_of[rank] == calls) return;
-    for (u32 block = 0; block < blocks; ++block) {
-      Worker& worker = *workers_[rank * blocks + block];
-      worker.thread = {this, rank, block, blocks, 0, 1};
+    const Place& place = places[rank];
+    if (place.node == 0) between(rank, place.call);
+    if (place.call == calls) return;
+    const Node& node = chains[rank][place.node];
+    for (u32 block = 0; block < node.blocks; ++block) {
+      Worker& worker = *workers_[rank * most_blocks + block];
+      worker.thread = {this, rank, block, node.blocks, 0, 1};
       worker.waits_at = nullptr;
-      worker.fibre.start([this, &body] { work(body); });
+      worker.fibre.start([this, &node] { work(node.body); });
     }
   };
   const auto resume = [&](Worker& worker) {
@@ -188,27 +228,28 @@ std::optional<std::string> CountingMachine::Implementation::run(
   for (bool progress = true; progress && !failure_;) {
     progress = false;
     for (u32 rank = 0; rank < ranks_ && !failure_; ++rank) {
-      if (call_of[rank] == calls) continue;
+      Place& place = places[rank];
+      if (place.call == calls) continue;
       bool ended = true;
-      for (u32 block = 0; block < blocks; ++block) {
-        Worker& worker = *workers_[rank * blocks + block];
+      for (u32 block = 0; block < most_blocks; ++block) {
+        Worker& worker = *workers_[rank * most_blocks + block];
         if (worker.fibre.finished()) continue;
-        if (worker.waits_at == nullptr || reached(*worker.waits_at, worker.expected)) {
+        if (can_go_on(worker)) {
           resume(worker);
           progress = true;
         }
         if (!worker.fibre.finished()) ended = false;
       }
       if (ended && !failure_) {
-        ++call_of[rank];
+        if (++place.node == chains[rank].size()) place = {place.call + 1, 0};
         launch(rank);
         progress = true;
       }
     }
   }
-  if (!failure_) fail_waiting(count);
-  for (u32 i = 0; i < count; ++i)
-    while (!workers_[i]->fibre.finished()) resume(*workers_[i]);
+  if (!failure_) fail_waiting();
+  for (const auto& worker : workers_)
+    while (!worker->fibre.finished()) resume(*worker);
   current_ = nullptr;
   return failure_;
 }
@@ -228,10 +269,9 @@ void CountingMachine::add_buffer(u32 rank, const std::string& area, std::byte* b
 void CountingMachine::observe(Observer* observer) {
   implementation_->observer = observer;
 }
-std::optional<std::string> CountingMachine::run(u32 blocks, u32 calls,
-                                                const std::function<void(u32 rank)>& body,
+std::optional<std::string> CountingMachine::run(const std::vector<std::vector<Node>>& chains, u32 calls,
                                                 const std::function<void(u32 rank, u32 call)>& between) {
-  return implementation_->run(blocks, calls, body, between);
+  return implementation_->run(chains, calls, between);
 }
 
 }  // namespace arb::emulator

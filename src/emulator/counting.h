@@ -32,6 +32,12 @@ class TrafficCounter final : public Observer {
   std::vector<Traffic> traffic_;
 };
 
+// One launch of a rank's chain: `blocks` blocks of one thread.
+struct Node {
+  u32 blocks = 1;
+  std::function<void()> body;
+};
+
 class CountingMachine {
  public:
   explicit CountingMachine(u32 ranks);
@@ -49,10 +55,10 @@ class CountingMachine {
   // Sees every operation of later runs; may be null.
   void observe(Observer* observer);
 
-  // Each rank runs `body` with `blocks` blocks of one thread, `calls` times back to back. `between(rank,
-  // call)` runs before a rank's call and once more after its last (call == calls); other ranks may be
-  // anywhere. Returns a sentence if the run could not go on: a deadlock, a stray access.
-  std::optional<std::string> run(u32 blocks, u32 calls, const std::function<void(u32 rank)>& body,
+  // Each rank goes through its chain `calls` times back to back. `between(rank, call)` runs before a rank's
+  // call and once more after its last (call == calls); other ranks may be anywhere. Returns a sentence if the
+  // run could not go on: a deadlock, a stray access.
+  std::optional<std::string> run(const std::vector<std::vector<Node>>& chains, u32 calls,
                                  const std::function<void(u32 rank, u32 call)>& between);
 
  private:

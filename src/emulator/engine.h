@@ -19,7 +19,7 @@ constexpr Access weak{Order::weak, Scope::block};
 enum class Update : u32 { add, exchange };
 
 // Kinds of ordering sites, by what can be planted there.
-enum class SiteKind : u32 { release, acquire, barrier, slot, generation };
+enum class SiteKind : u32 { release, acquire, barrier, slot, generation, refill, previous_kernel };
 
 // One operation on memory, as an observer sees it.
 struct Operation {
@@ -62,13 +62,21 @@ class Engine {
   // Returns once *flag has reached `expected` (by signed difference), or when the run has failed.
   virtual void wait_reached(const u32* flag, u32 expected, Access access, Phase phase, u32 peer,
                             const char* site) = 0;
+  // Returns a word once a load gives anything but `absent`; or anything when the run has failed.
+  virtual u32 wait_arrived(const u32* word, u32 absent, Access access, Phase phase, u32 peer) = 0;
+  // Stores `absent` where payload has been read.
+  virtual void refill(u32* word, u32 absent, Access access, const char* site) = 0;
   virtual void block_barrier(const char* site) = 0;
+  virtual void wait_for_previous_kernel(const char* site) = 0;
+  virtual void let_next_kernel_start() = 0;
   virtual u32 choose_slot(u32 slot, const char* site) = 0;
 
   // Counting: ranges are moved whole through these bytes. Null in proof: ranges are split into words.
   // The engine checks that the bytes lie in one buffer and reports the operation.
   virtual const void* whole_source(const void* address, u64 bytes) = 0;
   virtual void* whole_target(void* address, u64 bytes) = 0;
+  // Counting: returns once no word of the range is `absent`.
+  virtual void wait_whole_arrived(const void* address, u64 bytes, u32 absent, Phase phase, u32 peer) = 0;
   virtual bool ranges_are_whole() const = 0;
 };
 

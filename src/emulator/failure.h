@@ -58,6 +58,7 @@ enum class Change : std::uint8_t {
   narrow_device,  // it orders within its GPU only
   narrow_block,   // it orders within its block only
   zero,           // a slot is always 0
+  keep,           // a refill stores again what was there
 };
 
 constexpr std::string_view name_of(Change change) {
@@ -70,6 +71,8 @@ constexpr std::string_view name_of(Change change) {
       return "narrow to device";
     case Change::narrow_block:
       return "narrow to block";
+    case Change::keep:
+      return "keep the old word";
     case Change::zero:
       break;
   }

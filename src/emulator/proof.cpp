@@ -23,6 +23,7 @@ constexpr u32 most_calls_after_failure = 100'000;  // then loops are taken for e
 constexpr u32 gap_bytes = 256;                     // between buffers: a stray access hits none
 constexpr u32 nobody = 0xffff;                     // slot of what was there before the run
 constexpr u32 half_bytes = 2;                      // unit of overlap: the smallest access
+constexpr u32 most_lanes = 2;                      // launches of a rank that run at once
 
 // The reserved addresses. Not readable: a kernel that bypasses the machine calls crashes at once.
 class Arena {
@@ -66,17 +67,22 @@ class ProofMachine::Implementation final : public Engine {
   char* reserve(u32 first_rank, u32 rank_count, const std::string& area, u64 bytes, u64 offset_bytes,
                 u64 stride_bytes, const BufferTraits& traits);
   void preset(void* address, u32 bytes, u64 value);
-  std::optional<Failure> run(const std::vector<Launch>& program, const RunOptions& options);
+  std::optional<Failure> run(std::vector<const Program*> programs, const RunOptions& options);
 
   u64 load(const void* address, u32 bytes, Access access, const char* site) override;
   void store(void* address, u32 bytes, u64 value, Access access, const char* site) override;
   u64 update(void* address, u32 bytes, Update update, u64 operand, Access access, const char* site) override;
   void wait_reached(const u32* flag, u32 expected, Access access, Phase phase, u32 peer,
                     const char* site) override;
+  u32 wait_arrived(const u32* word, u32 absent, Access access, Phase phase, u32 peer) override;
+  void refill(u32* word, u32 absent, Access access, const char* site) override;
   void block_barrier(const char* site) override;
+  void wait_for_previous_kernel(const char* site) override;
+  void let_next_kernel_start() override;
   u32 choose_slot(u32 slot, const char* site) override;
   const void* whole_source(const void*, u64) override { return nullptr; }
   void* whole_target(void*, u64) override { return nullptr; }
+  void wait_whole_arrived(const void*, u64, u32, Phase, u32) override {}
   bool ranges_are_whole() const override { return false; }
 
   struct PassedSite {
@@ -135,7 +141,7 @@ class ProofMachine::Implementation final : public Engine {
     std::vector<Seen> seen;
   };
 
-  enum class State : std::uint8_t { runnable, waiting, at_barrier, at_boundary, done };
+  enum class State : std::uint8_t { idle, runnable, waiting, at_barrier, at_previous };
   struct Worker {
     explicit Worker() : fibre(stack_bytes) {}
     Fibre fibre;
@@ -143,11 +149,19 @@ class ProofMachine::Implementation final : public Engine {
     u32 slot = 0;
     u32 launch = 0;
     u32* clock = nullptr;
-    State state = State::runnable;
+    State state = State::idle;
     u32 weight = 1;
     const char* last_site = nullptr;
+    // Rule "kernel fence": what relaxed loads have read and the next fence acquires, and the clock (an index
+    // like Write::released) that relaxed stores release since the last fence.
+    u32* pending = nullptr;
+    bool has_pending = false;
+    std::array<long, max_ranks> newest_pending{};  // of each releasing rank, to join it once
+    long fence = -1;
+    bool follows_previous = true;  // the kernels before it have ended and are known
     // While waiting or at a barrier:
     const Location* waits_at = nullptr;
+    bool waits_for_payload = false;
     u32 expected = 0;
     u32 seen = 0;
     Phase phase = Phase::none;
@@ -158,26 +172,48 @@ class ProofMachine::Implementation final : public Engine {
     const char* site = nullptr;
     std::vector<u32> clock;
   };
+  // A launch that runs.
+  struct Lane {
+    u32 launch = 0;
+    u32 alive = 0;                    // threads
+    u32 holding = 0;                  // blocks that have neither ended nor let the next launch start
+    std::vector<u32> alive_in_block;  // threads
+    std::vector<bool> lets_next_start;
+    std::vector<Barrier> barriers;
+  };
   struct Rank {
     u32 weight = 1;
     u32 runnable_weight = 0;  // sum over runnable workers
-    u32 arrived = 0;          // at the end of the launch
-    std::vector<u32> boundary;
-    std::vector<Barrier> barriers;
+    u32 next = 0;             // launch to start
+    u32 ended = 0;            // that many launches from the first have ended
+    std::vector<bool> has_ended;
+    std::vector<u32> boundary;  // what ended threads knew
+    std::vector<u32> known;     // the boundary when launch `ended` - 1 had ended, with all before it
+    long fence = -1;            // the same as a clock to be released
+    std::vector<Lane> lanes;
   };
 
   // Scheduling.
   Worker& self() { return *current_; }
+  const Program& program_of(u32 rank) const { return *programs_[rank]; }
+  const Launch& launch_of(const Worker& worker) const {
+    return program_of(rank_of(worker.slot))[worker.launch];
+  }
+  Lane& lane_of(const Worker& worker) {
+    return rank_[rank_of(worker.slot)].lanes[worker.slot / threads_a_rank_ % lanes_];
+  }
   void work(Worker& worker);
+  void start_ready(u32 rank);
+  void start(u32 rank, u32 launch);
+  void end(Worker& worker);
   bool switch_point();
   void block_until_runnable(State state);
   void make_runnable(Worker& worker);
   Worker* draw_worker();
   void draw_speeds(u32 rank);
-  void end_of_launch();
   std::string deadlock_text() const;
   Worker& worker_at(u32 slot) { return *workers_[slot]; }
-  u32 rank_of(u32 slot) const { return slot / threads_a_rank_; }
+  u32 rank_of(u32 slot) const { return slot / (threads_a_rank_ * lanes_); }
 
   // Memory.
   Location* locate(const void* address, u32 bytes, bool is_store, u32* mask);
@@ -196,6 +232,12 @@ class ProofMachine::Implementation final : public Engine {
   bool check_readings(const Location& location, const Party& party);
   u32 newest_of(const Location& location, u32 half) const;
   u32 floor_of(const Worker& worker, const Location& location, u32 half) const;
+  bool check_order(const Location& location, const Party& party);
+  long keep_clock(const u32* clock);
+  void read_release(const Write& write, const Party& party, Order order);
+  template <class Reached>
+  u32 wait_until(const u32* word, Access access, Reached reached, u32 expected, bool for_payload, Phase phase,
+                 u32 peer);
   u64 load_word(Location& location, u32 mask, Access access, bool* newest);
   void store_word(Location& location, u32 mask, u64 value, Access access, const Write* passes_on);
   void join(u32* into, const u32* clock) const {
@@ -220,13 +262,15 @@ class ProofMachine::Implementation final : public Engine {
 
   u32 ranks_ = 0;
   u32 threads_a_rank_ = 0;
+  u32 lanes_ = 1;
   u32 slots_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Rank> rank_;
   std::vector<u32> clocks_;    // of workers, slots_ each
+  std::vector<u32> pending_;   // of workers, slots_ each
   std::vector<u32> released_;  // of release stores, slots_ each
 
-  const std::vector<Launch>* program_ = nullptr;
+  std::vector<const Program*> programs_;  // of ranks
   RunOptions options_;
   Random random_{0};
   u32 burst_mean_ = 1;
@@ -249,9 +293,6 @@ void ProofMachine::Implementation::reset(u32 ranks, u32 threads_a_rank) {
   used_bytes_ = gap_bytes;
   ranks_ = ranks;
   threads_a_rank_ = threads_a_rank;
-  slots_ = ranks * threads_a_rank;
-  while (workers_.size() < slots_) workers_.push_back(std::make_unique<Worker>());
-  clocks_.assign(std::size_t{slots_} * slots_, 0);
 }
 
 char* ProofMachine::Implementation::reserve(u32 first_rank, u32 rank_count, const std::string& area,
@@ -297,10 +338,14 @@ ProofMachine::Implementation::Location* ProofMachine::Implementation::make_locat
     if (at >= home.begin && at < home.end) location.mask |= 1u << half;
   }
   const u32 all = (1u << bytes / half_bytes) - 1;
-  const u64 word = home.traits.initial;
+  u64 word = home.traits.initial;
   const Party host{nobody, 0, 0, 0, all, true, Scope::system};
   const u64 offset = address < home.begin ? 0 : address - home.begin;
-  const bool unwritten = offset >= home.traits.initial_bytes;
+  bool unwritten = false;
+  if (offset >= home.traits.initial_bytes) {
+    unwritten = !home.traits.rest.has_value();
+    word = home.traits.rest.value_or(word);
+  }
   location.writes.push_back({host, word | word << 32, -1, host, unwritten});
   for (u64 at = address; at < address + bytes; at += sizeof(u32)) {
     const u64 granule = (at - reinterpret_cast<u64>(arena_.base())) / sizeof(u32);
@@ -324,7 +369,7 @@ void ProofMachine::Implementation::preset(void* address, u32 bytes, u64 value) {
 
 std::string ProofMachine::Implementation::name_party(u32 slot, u32 launch, u32 block) const {
   if (slot == nobody) return "the host";
-  const Launch& in = (*program_)[launch];
+  const Launch& in = program_of(rank_of(slot))[launch];
   return "rank " + std::to_string(rank_of(slot)) + " block " + std::to_string(block) + " thread " +
          std::to_string(slot % threads_a_rank_ - block * in.threads) + " in " + in.name;
 }
@@ -362,13 +407,18 @@ std::string ProofMachine::Implementation::deadlock_text() const {
   u32 lines = 0;
   for (u32 slot = 0; slot < slots_; ++slot) {
     const Worker& worker = *workers_[slot];
-    if (worker.state != State::waiting && worker.state != State::at_barrier) continue;
+    if (worker.state == State::idle || worker.state == State::runnable) continue;
     if (++lines > most_lines) continue;
     text += "\n  " + name_party(slot, worker.launch, worker.thread.block);
-    if (worker.state == State::waiting)
+    if (worker.state == State::waiting && worker.waits_for_payload)
+      text += " waits for rank " + std::to_string(worker.peer) + " in phase " + phase_name(worker.phase) +
+              ": no payload yet at " + name_address(worker.waits_at->address);
+    else if (worker.state == State::waiting)
       text += " waits for rank " + std::to_string(worker.peer) + " in phase " + phase_name(worker.phase) +
               ": expects " + std::to_string(worker.expected) + ", sees " + std::to_string(worker.seen) +
               " at " + name_address(worker.waits_at->address);
+    else if (worker.state == State::at_previous)
+      text += " waits for the kernels before it";
     else
       text += " is at a barrier that the rest of its block has not reached";
     if (worker.last_site != nullptr) text += ", site \"" + std::string(worker.last_site) + "\"";
@@ -387,7 +437,7 @@ void ProofMachine::Implementation::notify(Operation::Kind kind, const void* addr
 std::optional<Change> ProofMachine::Implementation::pass_site(const char* label, SiteKind kind) {
   if (label == nullptr) return std::nullopt;
   current_->last_site = label;
-  if (!(*program_)[current_->launch].contender) return std::nullopt;
+  if (!launch_of(*current_).contender) return std::nullopt;
   for (const PassedSite& site : sites)
     if (site.label == label && site.kind == kind) return site.change;
   // New, or the same text at another address: entries are compared as text when they are read out.
@@ -440,10 +490,10 @@ void ProofMachine::Implementation::draw_speeds(u32 rank) {
   for (u32& share : block_share) share = shares[random_.below(4)];
   const bool even = random_.one_in(3);
   state.runnable_weight = 0;
-  const u32 threads = (*program_)[workers_[std::size_t{rank} * threads_a_rank_]->launch].threads;
-  for (u32 i = 0; i < threads_a_rank_; ++i) {
-    Worker& worker = worker_at(rank * threads_a_rank_ + i);
-    worker.weight = even ? 1 : block_share[i / threads % 64] * shares[random_.below(4)];
+  const u32 workers = threads_a_rank_ * lanes_;
+  for (u32 i = 0; i < workers; ++i) {
+    Worker& worker = worker_at(rank * workers + i);
+    worker.weight = even ? 1 : block_share[worker.thread.block % 64] * shares[random_.below(4)];
     if (worker.state == State::runnable) state.runnable_weight += worker.weight;
   }
 }
@@ -461,8 +511,9 @@ ProofMachine::Implementation::Worker* ProofMachine::Implementation::draw_worker(
     draw -= rank_[chosen].weight;
   }
   draw = random_.below(rank_[chosen].runnable_weight);
-  for (u32 i = 0; i < threads_a_rank_; ++i) {
-    Worker& worker = worker_at(chosen * threads_a_rank_ + i);
+  const u32 workers = threads_a_rank_ * lanes_;
+  for (u32 i = 0; i < workers; ++i) {
+    Worker& worker = worker_at(chosen * workers + i);
     if (worker.state != State::runnable) continue;
     if (draw < worker.weight) return &worker;
     draw -= worker.weight;
@@ -471,54 +522,108 @@ ProofMachine::Implementation::Worker* ProofMachine::Implementation::draw_worker(
 }
 
 void ProofMachine::Implementation::work(Worker& worker) {
-  const u32 index = worker.slot % threads_a_rank_;
-  for (u32 number = 0; number < program_->size() && !failure_; ++number) {
-    const Launch& launch = (*program_)[number];
+  const Launch& launch = launch_of(worker);
+  try {
+    launch.body(worker.thread.rank);
+  } catch (const Abandoned&) {  // the failure is recorded
+  } catch (const std::exception& error) {
+    fail(Failure::Kind::misuse, "an exception left " + launch.name + ": " + error.what());
+  } catch (...) {
+    fail(Failure::Kind::misuse, "an exception left " + launch.name);
+  }
+}
+
+// Starts what may start on a rank. A plain launch follows the end of all before it; rule "early start": a
+// programmatic one follows when every block of the launch before it has let it or has ended.
+void ProofMachine::Implementation::start_ready(u32 rank) {
+  Rank& state = rank_[rank];
+  while (state.next < program_of(rank).size()) {
+    if (state.lanes[state.next % lanes_].alive != 0) return;
+    const bool early = program_of(rank)[state.next].programmatic && lanes_ > 1 && state.next > 0;
+    if (early ? state.lanes[(state.next - 1) % lanes_].holding != 0 : state.ended != state.next) return;
+    start(rank, state.next++);
+  }
+}
+
+void ProofMachine::Implementation::start(u32 rank, u32 number) {
+  Rank& state = rank_[rank];
+  const Launch& launch = program_of(rank)[number];
+  const u32 threads = launch.blocks * launch.threads;
+  Lane& lane = state.lanes[number % lanes_];
+  lane.launch = number;
+  lane.alive = threads;
+  lane.holding = launch.blocks;
+  lane.alive_in_block.assign(launch.blocks, launch.threads);
+  lane.lets_next_start.assign(launch.blocks, false);
+  for (u32 i = 0; i < threads; ++i) {
+    Worker& worker = worker_at((rank * lanes_ + number % lanes_) * threads_a_rank_ + i);
     worker.launch = number;
     worker.last_site = nullptr;
-    worker.thread = {this,          rank_of(worker.slot),   index / launch.threads,
-                     launch.blocks, index % launch.threads, launch.threads};
-    if (index < launch.blocks * launch.threads) {
-      try {
-        launch.body(worker.thread.rank);
-      } catch (const Abandoned&) {
-        break;
-      } catch (const std::exception& error) {
-        fail(Failure::Kind::misuse, "an exception left " + launch.name + ": " + error.what());
-      } catch (...) {
-        fail(Failure::Kind::misuse, "an exception left " + launch.name);
+    worker.thread = {this, rank, i / launch.threads, launch.blocks, i % launch.threads, launch.threads};
+    std::fill(worker.pending, worker.pending + slots_, 0);
+    worker.has_pending = false;
+    worker.newest_pending.fill(-1);
+    if (launch.programmatic && number > 0) {
+      // It knows nothing that it does not wait for.
+      const u32 own = worker.clock[worker.slot];
+      std::fill(worker.clock, worker.clock + slots_, 0);
+      worker.clock[worker.slot] = own;
+      worker.fence = -1;
+      worker.follows_previous = false;
+    } else {
+      // Rule "kernel boundary": everything that a rank's launches did is ordered before all that its next one
+      // does.
+      std::copy(state.known.begin(), state.known.end(), worker.clock);
+      worker.fence = state.fence;
+      worker.follows_previous = true;
+    }
+    worker.fibre.start([this, &worker] { work(worker); });
+    make_runnable(worker);
+  }
+  if (number == 0 || random_.one_in(2)) draw_speeds(rank);
+}
+
+// A thread has ended.
+void ProofMachine::Implementation::end(Worker& worker) {
+  const u32 number = rank_of(worker.slot);
+  Rank& rank = rank_[number];
+  Lane& lane = lane_of(worker);
+  rank.runnable_weight -= worker.weight;
+  worker.state = State::idle;
+  join(rank.boundary.data(), worker.clock);
+  if (worker.has_pending) join(rank.boundary.data(), worker.pending);
+  const u32 block = worker.thread.block;
+  if (--lane.alive_in_block[block] == 0 && !lane.lets_next_start[block]) {
+    lane.lets_next_start[block] = true;
+    --lane.holding;
+  }
+  if (--lane.alive == 0) {
+    rank.has_ended[lane.launch] = true;
+    const u32 before = rank.ended;
+    while (rank.ended < rank.has_ended.size() && rank.has_ended[rank.ended]) ++rank.ended;
+    if (rank.ended != before) {
+      rank.known = rank.boundary;
+      if (options_.boundaries_are_fences) rank.fence = keep_clock(rank.known.data());
+      const u32 workers = threads_a_rank_ * lanes_;
+      for (u32 i = 0; i < workers; ++i) {
+        Worker& other = worker_at(number * workers + i);
+        if (other.state == State::at_previous && rank.ended >= other.launch) make_runnable(other);
       }
     }
-    end_of_launch();
   }
-  worker.state = State::done;
+  start_ready(number);
 }
 
-// Rule "kernel boundary": everything that a rank's launch did is ordered before all that its next one does.
-void ProofMachine::Implementation::end_of_launch() {
-  if (failure_) return;
-  Worker& worker = self();
-  Rank& rank = rank_[worker.thread.rank];
-  join(rank.boundary.data(), worker.clock);
-  if (++rank.arrived < threads_a_rank_) {
-    block_until_runnable(State::at_boundary);
-    return;
-  }
-  rank.arrived = 0;
-  for (u32 i = 0; i < threads_a_rank_; ++i) {
-    Worker& other = worker_at(worker.thread.rank * threads_a_rank_ + i);
-    std::copy(rank.boundary.begin(), rank.boundary.end(), other.clock);
-    if (&other != &worker) make_runnable(other);
-  }
-  if (random_.one_in(2)) draw_speeds(worker.thread.rank);
-}
-
-std::optional<Failure> ProofMachine::Implementation::run(const std::vector<Launch>& program,
+std::optional<Failure> ProofMachine::Implementation::run(std::vector<const Program*> programs,
                                                          const RunOptions& options) {
-  for (const Launch& launch : program)
-    if (launch.blocks * launch.threads > threads_a_rank_ || launch.blocks * launch.threads == 0)
-      throw std::invalid_argument("a launch has more threads than the proof machine, or none");
-  program_ = &program;
+  bool programmatic = false;
+  for (const Program* program : programs)
+    for (const Launch& launch : *program) {
+      if (launch.blocks * launch.threads > threads_a_rank_ || launch.blocks * launch.threads == 0)
+        throw std::invalid_argument("a launch has more threads than the proof machine, or none");
+      programmatic = programmatic || launch.programmatic;
+    }
+  programs_ = std::move(programs);
   options_ = options;
   random_ = Random(options.seed);
   failure_.reset();
@@ -530,27 +635,38 @@ std::optional<Failure> ProofMachine::Implementation::run(const std::vector<Launc
   constexpr std::array<u32, 5> bursts{0, 1, 3, 15, 63};
   burst_mean_ = bursts[random_.below(5)];
   staleness_ = random_.below(5);
-  rank_.assign(ranks_, Rank{});
-  for (Rank& rank : rank_) {
-    rank.boundary.assign(slots_, 0);
-    rank.barriers.resize(threads_a_rank_);
-    for (Barrier& barrier : rank.barriers) barrier.clock.assign(slots_, 0);
-  }
+  lanes_ = programmatic ? most_lanes : 1;
+  slots_ = ranks_ * threads_a_rank_ * lanes_;
+  while (workers_.size() < slots_) workers_.push_back(std::make_unique<Worker>());
+  clocks_.assign(std::size_t{slots_} * slots_, 0);
+  pending_.assign(std::size_t{slots_} * slots_, 0);
   for (u32 slot = 0; slot < slots_; ++slot) {
     Worker& worker = worker_at(slot);
     worker.slot = slot;
     worker.clock = clocks_.data() + std::size_t{slot} * slots_;
-    worker.state = program.empty() ? State::done : State::runnable;
-    worker.launch = 0;
-    if (!program.empty()) worker.fibre.start([this, &worker] { work(worker); });
+    worker.pending = pending_.data() + std::size_t{slot} * slots_;
+    worker.state = State::idle;
+    worker.thread = {};
   }
-  for (u32 rank = 0; rank < ranks_ && !program.empty(); ++rank) draw_speeds(rank);
+  rank_.assign(ranks_, Rank{});
+  for (u32 number = 0; number < ranks_; ++number) {
+    Rank& rank = rank_[number];
+    rank.boundary.assign(slots_, 0);
+    rank.known.assign(slots_, 0);
+    rank.has_ended.assign(program_of(number).size(), false);
+    rank.lanes.resize(lanes_);
+    for (Lane& lane : rank.lanes) {
+      lane.barriers.resize(threads_a_rank_);
+      for (Barrier& barrier : lane.barriers) barrier.clock.assign(slots_, 0);
+    }
+    start_ready(number);
+  }
 
   while (!failure_) {
     Worker* worker = draw_worker();
     if (worker == nullptr) {
-      for (u32 slot = 0; slot < slots_; ++slot)
-        if (worker_at(slot).state != State::done) {
+      for (u32 number = 0; number < ranks_; ++number)
+        if (rank_[number].ended != program_of(number).size()) {
           fail(Failure::Kind::deadlock, deadlock_text());
           break;
         }
@@ -561,7 +677,7 @@ std::optional<Failure> ProofMachine::Implementation::run(const std::vector<Launc
     current_ = worker;
     running = &worker->thread;
     worker->fibre.resume();
-    if (worker->state == State::done) rank_[rank_of(worker->slot)].runnable_weight -= worker->weight;
+    if (worker->fibre.finished() && !failure_) end(*worker);
   }
   // After a failure machine calls return at once, so every fibre runs to its end.
   for (u32 slot = 0; slot < slots_; ++slot) {
@@ -609,7 +725,7 @@ ProofMachine::Implementation::Location* ProofMachine::Implementation::locate(con
   const Buffer& home = buffers_[location->buffer];
   if (!home.traits.shared && home.rank != current_->thread.rank)
     return refuse(Failure::Kind::out_of_bounds, ", private to that rank,");
-  if (is_store && !home.traits.writable && (*program_)[current_->launch].contender)
+  if (is_store && !home.traits.writable && launch_of(*current_).contender)
     return refuse(Failure::Kind::out_of_bounds, ", which a kernel may only read,");
   return location;
 }
@@ -657,6 +773,47 @@ bool ProofMachine::Implementation::check_readings(const Location& location, cons
     return false;
   }
   return true;
+}
+
+// Rule "stores in order": for words that are written by turns, a store that does not follow the newest one in
+// its thread's view is a race even where both are strong.
+bool ProofMachine::Implementation::check_order(const Location& location, const Party& party) {
+  if (!options_.races_fail || !party.strong || !buffers_[location.buffer].traits.stores_in_order) return true;
+  for (u32 i = 0; i < location.bytes / half_bytes; ++i) {
+    if ((party.mask >> i & 1) == 0) continue;
+    const u32 newest = newest_of(location, 1u << i);
+    if (floor_of(*current_, location, 1u << i) >= newest) continue;
+    const Party& other = location.writes[newest].party;
+    fail(Failure::Kind::race, "store at " + name_address(location.address) + " by " + name_self() +
+                                  " neither follows nor precedes the store by " +
+                                  name_party(other.slot, other.launch, other.block));
+    return false;
+  }
+  return true;
+}
+
+long ProofMachine::Implementation::keep_clock(const u32* clock) {
+  released_.insert(released_.end(), clock, clock + slots_);
+  return static_cast<long>(released_.size() / slots_) - 1;
+}
+
+// A thread has read `write`, which releases a clock.
+void ProofMachine::Implementation::read_release(const Write& write, const Party& party, Order order) {
+  if (write.released < 0 || !mutual(write.releasing, party)) return;
+  Worker& worker = *current_;
+  const u32* clock = released_.data() + static_cast<std::size_t>(write.released) * slots_;
+  if (order == Order::acquire) {
+    // Rule "synchronises": an acquire that reads from a release, each in the other's scope, knows what the
+    // releaser knew.
+    join(worker.clock, clock);
+  } else if (order == Order::relaxed && options_.boundaries_are_fences) {
+    // Rule "kernel fence": a relaxed load acquires at the next fence.
+    long& newest = worker.newest_pending[rank_of(write.releasing.slot)];
+    if (newest == write.released) return;
+    newest = write.released;
+    worker.has_pending = true;
+    join(worker.pending, clock);
+  }
 }
 
 u32 ProofMachine::Implementation::newest_of(const Location& location, u32 half) const {
@@ -729,10 +886,7 @@ u64 ProofMachine::Implementation::load_word(Location& location, u32 mask, Access
     }
     value |= (write.value >> 16 * i & 0xffff) << shift;
     shift += 16;
-    // Rule "synchronises": an acquire that reads from a release, each in the other's scope, knows what the
-    // releaser knew.
-    if (access.order == Order::acquire && write.released >= 0 && mutual(write.releasing, party))
-      join(worker.clock, released_.data() + static_cast<std::size_t>(write.released) * slots_);
+    read_release(write, party, access.order);
   }
 
   const auto reading = std::find_if(location.readings.begin(), location.readings.end(), [&](const Party& p) {
@@ -764,6 +918,7 @@ void ProofMachine::Implementation::store_word(Location& location, u32 mask, u64 
   ++worker.clock[worker.slot];
   const Party party = party_of(worker, mask, access);
   if (!check_writes(location, party, true) || !check_readings(location, party)) return;
+  if (passes_on == nullptr && !check_order(location, party)) return;
   Write write{party, 0, -1, party, false};
   u32 shift = 0;
   for (u32 i = 0; i < location.bytes / half_bytes; ++i)
@@ -774,11 +929,24 @@ void ProofMachine::Implementation::store_word(Location& location, u32 mask, u64 
   if (access.order == Order::release) {
     // Rule "cumulativity": a release carries all that its thread knows, also what it learnt from barriers and
     // acquires.
-    write.released = static_cast<long>(released_.size() / slots_);
-    released_.insert(released_.end(), worker.clock, worker.clock + slots_);
-  } else if (passes_on != nullptr) {
-    write.released = passes_on->released;
-    write.releasing = passes_on->releasing;
+    write.released = keep_clock(worker.clock);
+  } else {
+    // Rule "kernel fence": a relaxed store releases what its thread knew at the last fence. An update also
+    // passes on the release that it read.
+    if (is_strong(access.order)) write.released = worker.fence;
+    if (passes_on != nullptr && passes_on->released >= 0) {
+      if (write.released < 0 || write.released == passes_on->released) {
+        write.released = passes_on->released;
+        write.releasing = passes_on->releasing;
+      } else {
+        const auto clock_at = [&](long index) {
+          return released_.begin() + static_cast<std::ptrdiff_t>(index) * slots_;
+        };
+        std::vector<u32> both(clock_at(write.released), clock_at(write.released) + slots_);
+        join(both.data(), &*clock_at(passes_on->released));
+        write.released = keep_clock(both.data());
+      }
+    }
   }
   if (mask != (1u << location.bytes / half_bytes) - 1) location.partial = true;
   // Rule "order of execution": stores to a word enter its coherence order as they are executed.
@@ -808,6 +976,7 @@ Access mutated(Access access, std::optional<Change> change) {
       return {access.order, Scope::block};
     case Change::drop:
     case Change::zero:
+    case Change::keep:
       break;
   }
   return access;
@@ -857,32 +1026,85 @@ u64 ProofMachine::Implementation::update(void* address, u32 bytes, Update update
   return old;
 }
 
-void ProofMachine::Implementation::wait_reached(const u32* flag, u32 expected, Access access, Phase phase,
-                                                u32 peer, const char* site) {
-  std::optional<Change> change;
+// Polls a word until reached(value); returns the value.
+template <class Reached>
+u32 ProofMachine::Implementation::wait_until(const u32* word, Access access, Reached reached, u32 expected,
+                                             bool for_payload, Phase phase, u32 peer) {
   for (bool first = true;; first = false) {
-    if (!switch_point()) return;
-    if (first) change = pass_site(site, SiteKind::acquire);
-    if (change == Change::drop) return;
+    if (!first && !switch_point()) return expected;
     u32 mask = 0;
-    Location* location = locate(flag, sizeof(u32), false, &mask);
-    if (location == nullptr) return;
-    notify(Operation::Kind::load, flag, sizeof(u32));
+    Location* location = locate(word, sizeof(u32), false, &mask);
+    if (location == nullptr) return expected;
+    notify(Operation::Kind::load, word, sizeof(u32));
     bool newest = false;
-    const u32 seen = static_cast<u32>(load_word(*location, mask, mutated(access, change), &newest));
-    if (failure_ || static_cast<int>(seen - expected) >= 0) return;
+    const u32 seen = static_cast<u32>(load_word(*location, mask, access, &newest));
+    if (failure_ || reached(seen)) return seen;
     if (!newest) continue;
     // Rule "eventually": a waiting thread sees the newest store in the end, so it sleeps until there is one.
     Worker& worker = self();
     worker.waits_at = location;
+    worker.waits_for_payload = for_payload;
     worker.expected = expected;
     worker.seen = seen;
     worker.phase = phase;
     worker.peer = peer;
     location->waited = true;
     block_until_runnable(State::waiting);
-    if (failure_) return;
+    if (failure_) return seen;
   }
+}
+
+void ProofMachine::Implementation::wait_reached(const u32* flag, u32 expected, Access access, Phase phase,
+                                                u32 peer, const char* site) {
+  if (!switch_point()) return;
+  const std::optional<Change> change = pass_site(site, SiteKind::acquire);
+  if (change == Change::drop) return;
+  wait_until(
+      flag, mutated(access, change), [&](u32 seen) { return static_cast<int>(seen - expected) >= 0; },
+      expected, false, phase, peer);
+}
+
+u32 ProofMachine::Implementation::wait_arrived(const u32* word, u32 absent, Access access, Phase phase,
+                                               u32 peer) {
+  if (!switch_point()) return 0;
+  return wait_until(
+      word, access, [&](u32 seen) { return seen != absent; }, 0, true, phase, peer);
+}
+
+void ProofMachine::Implementation::refill(u32* word, u32 absent, Access access, const char* site) {
+  if (!switch_point()) return;
+  const std::optional<Change> change = pass_site(site, SiteKind::refill);
+  if (change == Change::drop) return;
+  u32 mask = 0;
+  Location* location = locate(word, sizeof(u32), true, &mask);
+  if (location == nullptr) return;
+  notify(Operation::Kind::store, word, sizeof(u32));
+  const u64 old = location->writes[newest_of(*location, mask & -mask)].value;
+  store_word(*location, mask, change == Change::keep ? old : absent, mutated(access, change), nullptr);
+}
+
+// Also rule "kernel fence", where it holds.
+void ProofMachine::Implementation::wait_for_previous_kernel(const char* site) {
+  if (!switch_point()) return;
+  if (pass_site(site, SiteKind::previous_kernel) == Change::drop) return;
+  Worker& worker = self();
+  if (worker.follows_previous) return;
+  const Rank& rank = rank_[worker.thread.rank];
+  if (rank.ended < worker.launch) block_until_runnable(State::at_previous);
+  if (failure_) return;
+  join(worker.clock, rank.known.data());
+  if (worker.has_pending) join(worker.clock, worker.pending);
+  worker.fence = rank.fence;
+  worker.follows_previous = true;
+}
+
+void ProofMachine::Implementation::let_next_kernel_start() {
+  if (!switch_point()) return;
+  Worker& worker = self();
+  Lane& lane = lane_of(worker);
+  if (lane.lets_next_start[worker.thread.block]) return;
+  lane.lets_next_start[worker.thread.block] = true;
+  if (--lane.holding == 0) start_ready(worker.thread.rank);
 }
 
 // Rule "barrier": what any thread of the block did before is ordered before what any does after.
@@ -890,7 +1112,7 @@ void ProofMachine::Implementation::block_barrier(const char* site) {
   if (!switch_point()) return;
   if (pass_site(site, SiteKind::barrier) == Change::drop) return;
   Worker& worker = self();
-  Barrier& barrier = rank_[worker.thread.rank].barriers[worker.thread.block];
+  Barrier& barrier = lane_of(worker).barriers[worker.thread.block];
   if (barrier.arrived == 0) {
     barrier.site = site;
     std::fill(barrier.clock.begin(), barrier.clock.end(), 0);
@@ -905,7 +1127,7 @@ void ProofMachine::Implementation::block_barrier(const char* site) {
     return;
   }
   barrier.arrived = 0;
-  const u32 first = worker.thread.rank * threads_a_rank_ + worker.thread.block * worker.thread.threads;
+  const u32 first = worker.slot - worker.thread.thread;
   for (u32 slot = first; slot < first + worker.thread.threads; ++slot) {
     Worker& other = worker_at(slot);
     std::copy(barrier.clock.begin(), barrier.clock.end(), other.clock);
@@ -945,8 +1167,18 @@ void ProofMachine::preset(void* address, u32 bytes, u64 value) {
   implementation_->preset(address, bytes, value);
 }
 
-std::optional<Failure> ProofMachine::run(const std::vector<Launch>& program, const RunOptions& options) {
-  return implementation_->run(program, options);
+std::optional<Failure> ProofMachine::run(const Program& program, const RunOptions& options) {
+  return implementation_->run(std::vector<const Program*>(implementation_->rank_count(), &program), options);
+}
+
+std::optional<Failure> ProofMachine::run_each(const std::vector<Program>& programs,
+                                              const RunOptions& options) {
+  if (programs.size() != implementation_->rank_count())
+    throw std::invalid_argument("run_each: a program for every rank");
+  std::vector<const Program*> each;
+  each.reserve(programs.size());
+  for (const Program& program : programs) each.push_back(&program);
+  return implementation_->run(std::move(each), options);
 }
 
 std::vector<SiteId> ProofMachine::sites() const {

@@ -9,6 +9,7 @@
 
 #include "cuda_api/error.h"
 #include "nccl_api/error.h"
+#include "reference.h"
 #include "stats.h"
 
 namespace arb::worker {
@@ -21,21 +22,14 @@ constexpr unsigned char poison_value = 0xFF;  // NaN in every dtype
 constexpr std::uint32_t isolated_calls_per_graph = 20;
 constexpr cuda::GridShape check_shape{528, 256};
 
-DtypeCode code_of(Dtype dtype) {
-  return static_cast<DtypeCode>(dtype);
-}
-
-// Unit roundoff: half the distance from 1 to the next number.
-double unit_roundoff(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::bf16:
-      return 0x1p-8;
-    case Dtype::fp16:
-      return 0x1p-11;
-    case Dtype::fp32:
-      break;
-  }
-  return 0x1p-24;
+// Random inputs, others in every replay and for every buffer.
+InputParams random_inputs(const Cell& cell, std::uint64_t seed, std::uint32_t copy) {
+  InputParams inputs{};
+  inputs.seed = seed * isolated_calls_per_graph + copy;
+  inputs.count_elements = cell.bytes / size_of_bytes(cell.dtype);
+  inputs.ranks = cell.ranks;
+  inputs.dtype = static_cast<DtypeCode>(cell.dtype);
+  return inputs;
 }
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
@@ -92,11 +86,15 @@ Outcome CellRunner::run(const Cell& cell) {
 }
 
 Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes) {
-  const auto found = workspaces_.find(row.contender);
+  // Where messages lie depends on the islands too.
+  const std::string key = fmt::format("{} {}", row.contender, row.needs_islands ? team_.island_ranks : 0);
+  const auto found = workspaces_.find(key);
   if (found != workspaces_.end() && found->second.capacity_bytes >= bytes) return found->second;
   if (found != workspaces_.end()) workspaces_.erase(found);  // first free, then take more
+  const std::uint64_t capacity_bytes = std::max<std::uint64_t>(std::bit_ceil(bytes), 256);
   return workspaces_
-      .emplace(row.contender, ranks_->make_workspace(row.scratch_messages, std::bit_ceil(bytes)))
+      .emplace(key,
+               ranks_->make_workspace(row.scratch_bytes(team_, capacity_bytes), capacity_bytes, row.sentinel))
       .first->second;
 }
 
@@ -127,7 +125,7 @@ void CellRunner::start_nccl(const Cell& cell) {
 
 void CellRunner::need_isolated_parts() {
   if (!barrier_.local.empty()) return;
-  barrier_ = ranks_->make_workspace(0, 1);
+  barrier_ = ranks_->make_workspace(0, 256);
   stamps_.clear();
   for (const Rank& rank : ranks_->all()) {
     stamps_.emplace_back(*rank.context, 2 * isolated_calls_per_graph * sizeof(u64));
@@ -195,6 +193,11 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
           ? code_->kernel(cell.bundle, function_name(row, cell.dtype, ranks_->count()))
           : cuda::Kernel();
   Workspace* const workspace = row.source == Source::kernel ? &workspace_for(row, cell.bytes) : nullptr;
+  // Isolated calls stand between stamps, which must not overlap them; ranks that share a GPU must not pile
+  // up.
+  const cuda::Edge edge = row.programmatic && !isolated && !ranks_->oversubscribed()
+                              ? cuda::Edge::programmatic
+                              : cuda::Edge::plain;
   Recorder recorder(*ranks_, row.source == Source::nccl ? Recorder::Kind::capture : Recorder::Kind::nodes);
   for (std::uint32_t call = 0; call < calls; ++call) {
     const std::uint32_t copy = call % tensors.copies;
@@ -223,7 +226,8 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
           params.inputs = {reinterpret_cast<char*>(tensors.input(0, copy)), tensors.inputs.stride_bytes()};
         }
         params.count_elements = count;
-        recorder.add(rank, kernel, {shape.blocks, shape.threads}, params);
+        params.island_ranks = team_.island_ranks;
+        add_call(recorder, rank, row, kernel, *workspace, params, cell.bytes, shape, edge);
       }
     }
     for (Rank& rank : ranks_->all()) {
@@ -239,8 +243,8 @@ void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
       if (!tensors.in_place)
         rank.stream.set_bytes(tensors.output(rank.number, copy), poison_value, cell.bytes);
-      const FillParams fill{tensors.input(rank.number, copy), cell.bytes / size_of_bytes(cell.dtype),
-                            seed * isolated_calls_per_graph + copy, rank.number, code_of(cell.dtype)};
+      const FillParams fill{tensors.input(rank.number, copy), nullptr, random_inputs(cell, seed, copy),
+                            rank.number, 0};
       rank.stream.launch(ranks_->support().fill, check_shape, fill);
     }
     if (!tensors.flush.empty()) {
@@ -253,18 +257,16 @@ void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t
 void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& tensors, std::uint64_t seed,
                        Judged& judged) {
   const std::uint64_t count = cell.bytes / size_of_bytes(cell.dtype);
-  const std::uint32_t ranks = ranks_->count();
   for (Rank& rank : ranks_->all()) {
     const cuda::DeviceBuffer& records = tensors.records[rank.number];
     rank.stream.set_bytes(records.data(), 0, records.size_bytes());
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
+      const std::uint32_t roundings = row.roundings(cell.ranks);
       const CheckParams check{tensors.output(rank.number, copy),
                               reinterpret_cast<CheckRecord*>(records.data()) + copy,
-                              count,
-                              seed * isolated_calls_per_graph + copy,
-                              row.roundings(ranks) * unit_roundoff(cell.dtype) + ranks * 0x1p-24,
-                              ranks,
-                              code_of(cell.dtype),
+                              random_inputs(cell, seed, copy),
+                              relative_bound(cell.dtype, roundings, cell.ranks),
+                              absolute_bound(cell.dtype, roundings),
                               row.rank_order ? 1u : 0u,
                               0};
       rank.stream.launch(ranks_->support().check, check_shape, check);
@@ -286,7 +288,7 @@ void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& t
       if (record.wrong_elements != 0) {
         judged.wrong = fmt::format(
             "rank {} has {} wrong elements of {}, the first at {} (seed {}, buffer {})", rank.number,
-            record.wrong_elements, count, count - record.elements_from_first_wrong, seed, copy);
+            record.wrong_elements, count, element_of_wrong_place(record.first_wrong), seed, copy);
       } else if (record.hash != hash_of_rank_0) {
         judged.wrong =
             fmt::format("ranks 0 and {} have different bits (seed {}, buffer {})", rank.number, seed, copy);
@@ -324,8 +326,18 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
         fmt::format("a cell of {} ranks cannot run on a worker of {}", cell.ranks, ranks_->count());
     return outcome;
   }
+  team_ = {ranks_->count(), cell.island_ranks};
+  if (row.needs_islands && (cell.island_ranks < 2 || ranks_->count() % cell.island_ranks != 0 ||
+                            ranks_->count() / cell.island_ranks < 2)) {
+    outcome.failure = fmt::format(
+        "{} needs at least 2 islands of at least 2 ranks each, and {} ranks are in islands of {}; give "
+        "--islands",
+        cell.contender, ranks_->count(), cell.island_ranks);
+    return outcome;
+  }
   const bool isolated = cell.mode == Mode::isolated;
   if (row.source == Source::nccl) start_nccl(cell);
+  if (cell.verify_calls != 0) return verify(cell, row);
   if (isolated) stamp_us();  // before the first isolated cell, so that its own stamps are ready
   if (isolated) need_isolated_parts();
 
@@ -356,7 +368,19 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   }
   if (tensors.in_place && !cold && tensors.copies > 1) outcome.flags.emplace_back("rotating_buffers");
 
-  const LaunchShape shape = row.shape(ranks_->count(), cell.bytes);
+  LaunchShape shape = row.shape(team_, cell.bytes);
+  if (cell.blocks != 0) shape = {cell.blocks, cell.threads};
+  if (row.source == Source::kernel) {
+    const cuda::Kernel kernel = code_->kernel(cell.bundle, function_name(row, cell.dtype, ranks_->count()));
+    const std::uint32_t most = ranks_->most_blocks(kernel, shape.threads);
+    if (most == 0) {
+      outcome.failure =
+          fmt::format("{} cannot run here: {} ranks share a GPU that holds no block of {} threads for each",
+                      cell.contender, ranks_->count(), shape.threads);
+      return outcome;
+    }
+    shape.blocks = std::min(shape.blocks, most);
+  }
   const auto graphs = record(cell, row, tensors, calls, shape);
   Judged judged;
   for (std::uint32_t replay = 0; replay < warmups + replays_for(cell.samples); ++replay) {

@@ -45,6 +45,8 @@ class CellRunner {
   struct Judged;
 
   Outcome run_checked(const Cell& cell, const CatalogRow& row);
+  // The case that the cell names, in verify_cell.cpp.
+  Outcome verify(const Cell& cell, const CatalogRow& row);
   Workspace& workspace_for(const CatalogRow& row, std::uint64_t bytes);
   std::vector<cuda::ExecutableGraph> record(const Cell& cell, const CatalogRow& row, const Tensors& tensors,
                                             std::uint32_t calls, LaunchShape shape);
@@ -66,6 +68,7 @@ class CellRunner {
   std::vector<cuda::DeviceBuffer> stamps_;                    // two a call, by rank
   Workspace barrier_;
   std::optional<double> stamp_us_;
+  Team team_{};
 };
 
 }  // namespace arb::worker

@@ -26,6 +26,8 @@ constexpr SupportEntry support_entries[] = {
     {"support_check", &SupportKernels::check, sizeof(CheckParams)},
     {"support_ping_pong", &SupportKernels::ping_pong, sizeof(PingPongParams)},
     {"support_move", &SupportKernels::move, sizeof(MoveParams)},
+    {"support_advance", &SupportKernels::advance, sizeof(AdvanceParams)},
+    {"support_delay", &SupportKernels::delay, sizeof(DelayParams)},
 };
 
 }  // namespace

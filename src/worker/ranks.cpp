@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 // Beyond the device's own deadline the host waits this much longer before it gives a device up.
 constexpr std::chrono::seconds grace{3};
 constexpr int exit_status_of_a_hang = 2;
+constexpr std::uint64_t scratch_guard_bytes = 4096;
+constexpr unsigned char scratch_guard_value = 0xA5;
 
 cuda::DeviceBuffer zeroed_state(const cuda::Context& context) {
   cuda::DeviceBuffer buffer(context, sizeof(LocalState));
@@ -34,6 +36,12 @@ FailureRecord read_failure(const Rank& rank) {
 }
 
 }  // namespace
+
+bool Workspace::guard_is_whole(const Rank& rank) const {
+  std::vector<std::byte> guard(scratch_guard_bytes);
+  cuda::copy_to_host(*rank.context, guard, scratch.data(rank.number) + flags_bytes + scratch_bytes);
+  return std::ranges::all_of(guard, [](std::byte b) { return b == std::byte{scratch_guard_value}; });
+}
 
 KernelParams Workspace::params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const {
   KernelParams params{};
@@ -71,12 +79,30 @@ cuda::SymmetricBuffer Ranks::make_symmetric(std::uint64_t bytes_a_rank) const {
   return {contexts(), bytes_a_rank};
 }
 
-Workspace Ranks::make_workspace(std::uint32_t messages, std::uint64_t capacity_bytes) {
+Workspace Ranks::make_workspace(std::uint64_t scratch_bytes, std::uint64_t capacity_bytes, bool sentinel) {
   Workspace workspace;
-  workspace.capacity_bytes = (std::max<std::uint64_t>(capacity_bytes, 1) + 255) / 256 * 256;
-  workspace.scratch = make_symmetric(flags_bytes + messages * workspace.capacity_bytes);
-  for (const Rank& rank : ranks_) workspace.local.push_back(zeroed_state(*rank.context));
+  workspace.capacity_bytes = capacity_bytes;
+  workspace.scratch_bytes = scratch_bytes;
+  workspace.scratch = make_symmetric(flags_bytes + scratch_bytes + scratch_guard_bytes);
+  for (const Rank& rank : ranks_) {
+    workspace.local.push_back(zeroed_state(*rank.context));
+    std::byte* const messages = workspace.scratch.data(rank.number) + flags_bytes;
+    if (sentinel) rank.stream.set_bytes(messages, 0xFF, scratch_bytes);
+    rank.stream.set_bytes(messages + scratch_bytes, scratch_guard_value, scratch_guard_bytes);
+  }
+  wait("filling scratch");
   return workspace;
+}
+
+std::uint32_t Ranks::most_blocks(const cuda::Kernel& kernel, std::uint32_t threads) const {
+  std::uint32_t most = max_blocks;
+  for (const Rank& rank : ranks_) {
+    const auto sharing = std::ranges::count_if(
+        ranks_, [&](const Rank& other) { return other.context->ordinal() == rank.context->ordinal(); });
+    most =
+        std::min(most, kernel.resident_blocks(*rank.context, threads) / static_cast<std::uint32_t>(sharing));
+  }
+  return most;
 }
 
 void Ranks::hold(Rank& rank, const cuda::Stream& stream) {
@@ -158,7 +184,7 @@ Recorder::Recorder(Ranks& ranks, Kind kind) : ranks_(&ranks), kind_(kind) {
   for (Rank& rank : ranks.all()) {
     if (kind == Kind::capture) {
       cuda::GraphBuilder::begin_capture(rank.stream);
-    } else {
+    } else if (kind == Kind::nodes) {
       graphs_.emplace_back(*rank.context);
     }
   }
@@ -187,6 +213,31 @@ std::vector<cuda::ExecutableGraph> Recorder::finish() {
     executable.back().upload(rank.stream);
   }
   return executable;
+}
+
+void add_call(Recorder& recorder, Rank& rank, const CatalogRow& row, const cuda::Kernel& kernel,
+              const Workspace& workspace, KernelParams params, std::uint64_t bytes, LaunchShape shape,
+              cuda::Edge edge) {
+  const auto address = [&](const Location& location) -> std::byte* {
+    switch (location.buffer) {
+      case Location::Buffer::input:
+        return static_cast<std::byte*>(const_cast<void*>(params.input)) + location.offset_bytes;
+      case Location::Buffer::output:
+        return static_cast<std::byte*>(params.output) + location.offset_bytes;
+      case Location::Buffer::scratch:
+        break;
+    }
+    return workspace.scratch.data(location.rank) + location.offset_bytes;
+  };
+  const Call call{{params.ranks, params.island_ranks}, rank.number, bytes, workspace.capacity_bytes};
+  for (const Step& step : schedule_of(row, call, shape)) {
+    if (step.kind == Step::Kind::copy) {
+      recorder.add_copy(rank, address(step.to), address(step.from), step.bytes);
+    } else {
+      params.step = step.number;
+      recorder.add(rank, kernel, {step.shape.blocks, step.shape.threads}, params, edge);
+    }
+  }
 }
 
 }  // namespace arb::worker

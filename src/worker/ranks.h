@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "catalog.h"
 #include "code.h"
 #include "cuda_api/device.h"
 #include "cuda_api/graph.h"
@@ -41,7 +42,10 @@ struct Workspace {
   cuda::SymmetricBuffer scratch;
   std::vector<cuda::DeviceBuffer> local;
   std::uint64_t capacity_bytes = 0;
+  std::uint64_t scratch_bytes = 0;  // behind the flags; guard bytes follow
 
+  // Whether the bytes behind the rank's scratch are as they were.
+  [[nodiscard]] bool guard_is_whole(const Rank& rank) const;
   // The rank's part of KernelParams: scratch, states and who it is; no tensors.
   [[nodiscard]] KernelParams params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const;
 };
@@ -62,7 +66,11 @@ class Ranks {
   [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
   [[nodiscard]] std::uint64_t deadline_ns() const { return deadline_ns_; }
 
-  Workspace make_workspace(std::uint32_t messages, std::uint64_t capacity_bytes);
+  // `scratch_bytes` behind the flags, zeros or, if `sentinel`, all bits set; for messages of up to
+  // `capacity_bytes`, a multiple of 256.
+  Workspace make_workspace(std::uint64_t scratch_bytes, std::uint64_t capacity_bytes, bool sentinel = false);
+  // Most blocks of `threads` threads that a rank may launch, so that all ranks' blocks run at the same time.
+  [[nodiscard]] std::uint32_t most_blocks(const cuda::Kernel& kernel, std::uint32_t threads) const;
   // A symmetric buffer over all ranks.
   [[nodiscard]] cuda::SymmetricBuffer make_symmetric(std::uint64_t bytes_a_rank) const;
 
@@ -95,7 +103,7 @@ class Ranks {
 // Records one graph a rank: explicit nodes, or whatever a library launches on the ranks' streams.
 class Recorder {
  public:
-  enum class Kind : std::uint8_t { nodes, capture };
+  enum class Kind : std::uint8_t { nodes, capture, immediate };  // immediate: no graph, launch now
 
   Recorder(Ranks& ranks, Kind kind);
   // Ends captures that finish() did not, so that an error leaves the streams usable.
@@ -108,10 +116,17 @@ class Recorder {
   template <class Parameters>
   void add(Rank& rank, const cuda::Kernel& kernel, cuda::GridShape shape, const Parameters& parameters,
            cuda::Edge edge = cuda::Edge::plain) {
-    if (kind_ == Kind::capture) {
+    if (kind_ != Kind::nodes) {
       rank.stream.launch(kernel, shape, parameters);
     } else {
       graphs_[rank.number].add_kernel(kernel, shape, parameters, edge);
+    }
+  }
+  void add_copy(Rank& rank, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+    if (kind_ != Kind::nodes) {
+      rank.stream.copy(to, from, bytes);
+    } else {
+      graphs_[rank.number].add_copy(to, from, bytes);
     }
   }
   // Instantiated, uploaded; in rank order.
@@ -123,5 +138,11 @@ class Recorder {
   std::vector<cuda::GraphBuilder> graphs_;  // by rank; with Kind::capture filled by finish()
   bool capturing_ = false;
 };
+
+// Appends one call of a contender on one rank. `params` has the tensors of that rank, the workspace and the
+// counts.
+void add_call(Recorder& recorder, Rank& rank, const CatalogRow& row, const cuda::Kernel& kernel,
+              const Workspace& workspace, KernelParams params, std::uint64_t bytes, LaunchShape shape,
+              cuda::Edge edge);
 
 }  // namespace arb::worker

@@ -20,8 +20,14 @@
 namespace arb::test {
 namespace {
 
+// Two islands where a contender needs some.
+std::uint32_t islands_of(const CatalogRow& row, std::uint32_t ranks) {
+  return row.needs_islands ? ranks / 2 : 0;
+}
+
 Cell cell_of(const CatalogRow& row, Dtype dtype, std::uint32_t ranks, std::uint64_t bytes, Place place) {
   Cell cell;
+  cell.island_ranks = islands_of(row, ranks);
   cell.contender = row.contender;
   cell.dtype = dtype;
   cell.ranks = ranks;
@@ -42,11 +48,14 @@ class Box : public testing::TestWithParam<std::string> {};
 TEST_P(Box, is_right_and_moves_what_theory_says) {
   const CatalogRow& row = *find_contender(GetParam());
   const auto box = make_emulated_box(8);
-  for (const std::uint32_t ranks : {2U, 3U, 5U, 8U})
+  for (const std::uint32_t ranks : {2U, 3U, 4U, 5U, 6U, 8U})
     for (const Dtype dtype : all_dtypes)
       for (const Place place : {Place::out, Place::in})
         for (const std::uint64_t bytes : {0U, 4U, 36U, 5760U, 100'004U, 1U << 20}) {
+          const Team team{ranks, islands_of(row, ranks)};
           if (place == Place::in && !row.in_place) continue;
+          if (row.needs_islands && (ranks < 4 || ranks % 2 != 0)) continue;
+          if (!row.needs_islands && (ranks == 4 || ranks == 6)) continue;
           // A megabyte once: it is the size at which the box must still be quick.
           if (bytes == 1U << 20 && (ranks != 8 || place == Place::in || dtype != Dtype::bf16)) continue;
           const Outcome outcome = box->run(cell_of(row, dtype, ranks, bytes, place));
@@ -58,15 +67,17 @@ TEST_P(Box, is_right_and_moves_what_theory_says) {
           EXPECT_TRUE(outcome.samples_us.empty()) << where;
           EXPECT_EQ(outcome.output_hash.size(), 16U) << where;
           ASSERT_TRUE(outcome.messages && outcome.wire_bytes) << where;
-          // Every rank must at least hear of every other.
-          EXPECT_GE(*outcome.messages, ranks - 1) << where;
-          if (const auto theory = row.wire_bytes_theory(ranks, bytes)) {
+          // Every rank must at least hear of every other; a push of nothing says nothing.
+          if (bytes != 0 || !row.sentinel) {
+            EXPECT_GE(*outcome.messages, row.needs_islands ? ranks / 2 : ranks - 1) << where;
+          }
+          if (const auto theory = row.wire_bytes_theory(team, bytes)) {
             // Shards are whole vectors, so the busiest rank may have one more of each than its share.
             const std::uint64_t slack_bytes = std::uint64_t{ranks} * vector_bytes;
             EXPECT_LE(*outcome.wire_bytes, *theory + slack_bytes) << where;
             EXPECT_GE(*outcome.wire_bytes + slack_bytes, *theory) << where;
           }
-          const LaunchShape shape = row.shape(ranks, bytes);
+          const LaunchShape shape = row.shape(team, bytes);
           EXPECT_EQ(outcome.ran,
                     "emulated " + std::to_string(shape.blocks) + "x" + std::to_string(shape.threads));
         }
@@ -96,6 +107,7 @@ TEST(EmulatedBox, a_seed_gives_the_same_bits_on_contenders_that_add_alike) {
   std::string hash;
   for (const CatalogRow* row : kernel_contenders()) {
     if (!row->rank_order) continue;
+    ASSERT_FALSE(row->needs_islands);
     const Outcome outcome = box->run(cell_of(*row, Dtype::bf16, 4, 4096, Place::out));
     if (hash.empty()) hash = outcome.output_hash;
     EXPECT_EQ(outcome.output_hash, hash) << row->contender;
@@ -121,6 +133,14 @@ TEST(EmulatedBox, refuses_in_a_sentence) {
   EXPECT_NE(failure_of(cell_of(row, Dtype::fp32, 2, 64U << 20, Place::out)).find("larger ones need GPUs"),
             std::string::npos);
   for (const CatalogRow& other : catalog()) {
+    if (!other.needs_islands) continue;
+    Cell none = cell_of(other, Dtype::fp32, 4, 64, Place::out);
+    none.island_ranks = 0;
+    EXPECT_NE(failure_of(none).find("4 ranks are in islands of 0; give --islands"), std::string::npos);
+    none.island_ranks = 3;
+    EXPECT_NE(failure_of(none).find("needs at least 2 islands"), std::string::npos);
+  }
+  for (const CatalogRow& other : catalog()) {
     const bool is_kernel = other.source == Source::kernel;
     if (is_kernel && other.in_place) continue;
     const std::string_view reason = is_kernel ? other.in_place_refusal : "needs GPUs";
@@ -140,17 +160,22 @@ TEST(CountingMachine, a_deadlock_says_who_waits_for_whom) {
   emulator::CountingMachine machine(2);
   alignas(256) std::array<std::byte, 256> memory{};
   machine.add_buffer(0, "flags", memory.data(), memory.size());
-  const auto failure = machine.run(
-      1, 1,
-      [&](u32 rank) {
-        if (rank == 0)
-          emulator::running->engine->wait_reached(reinterpret_cast<const u32*>(memory.data()), 3,
-                                                  {emulator::Order::acquire, emulator::Scope::system},
-                                                  Phase::reduce, 1, "reduce: wait");
-      },
-      [](u32, u32) {});
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(*failure, "deadlock: rank 0 block 0 waits for rank 1 in phase reduce (expects 3, sees 0)");
+  const auto failure_with = [&](const std::function<void(emulator::Engine&)>& wait) {
+    return machine.run({{{1, [&] { wait(*emulator::running->engine); }}}, {{1, [] {}}}}, 1, [](u32, u32) {})
+        .value_or("");
+  };
+  EXPECT_EQ(failure_with([&](emulator::Engine& engine) {
+              engine.wait_reached(reinterpret_cast<const u32*>(memory.data()), 3,
+                                  {emulator::Order::acquire, emulator::Scope::system}, Phase::reduce, 1,
+                                  "reduce: wait");
+            }),
+            "deadlock: rank 0 block 0 waits for rank 1 in phase reduce (expects 3, sees 0)");
+  EXPECT_EQ(
+      failure_with([&](emulator::Engine& engine) {
+        engine.wait_whole_arrived(memory.data(), 64, 0, Phase::exchange, 1);
+      }),
+      "deadlock: rank 0 block 0 waits for rank 1 in phase exchange (16 words from the first missing one "
+      "on)");
 }
 
 TEST(CountingMachine, a_stray_access_ends_the_run) {
@@ -158,10 +183,7 @@ TEST(CountingMachine, a_stray_access_ends_the_run) {
   alignas(256) std::array<std::byte, 256> memory{};
   machine.add_buffer(0, "input", memory.data(), 128);
   const auto failure = machine.run(
-      1, 1,
-      [&](u32 rank) {
-        if (rank == 1) emulator::running->engine->whole_source(memory.data() + 64, 128);
-      },
+      {{{1, [] {}}}, {{1, [&] { emulator::running->engine->whole_source(memory.data() + 64, 128); }}}}, 1,
       [](u32, u32) {});
   ASSERT_TRUE(failure);
   EXPECT_EQ(*failure, "rank 1 touches 128 bytes that lie in no buffer, at offset 64 of rank 0's input");

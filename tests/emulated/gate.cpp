@@ -26,12 +26,16 @@ std::span<const Change> changes_of(SiteKind kind) {
                                        Change::narrow_block};
   static constexpr std::array drop{Change::drop};
   static constexpr std::array zero{Change::zero};
+  static constexpr std::array refill{Change::drop, Change::keep};
   switch (kind) {
     case SiteKind::release:
     case SiteKind::acquire:
       return ordering;
     case SiteKind::slot:
       return zero;
+    case SiteKind::refill:
+      return refill;
+    case SiteKind::previous_kernel:
     case SiteKind::barrier:
     case SiteKind::generation:
       break;
@@ -49,6 +53,10 @@ std::string_view name_of(SiteKind kind) {
       return "barrier";
     case SiteKind::slot:
       return "slot";
+    case SiteKind::refill:
+      return "refill";
+    case SiteKind::previous_kernel:
+      return "previous kernel";
     case SiteKind::generation:
       break;
   }

@@ -99,14 +99,17 @@ TEST(Scenario, cover_has_every_pair_and_stays_small) {
   for (const CatalogRow* row : kernel_contenders()) {
     const std::vector<Scenario> cover = pairwise_cover(*row, 1);
     EXPECT_LT(cover.size(), 130U);  // 7 rank counts x 12 count classes are 84
-    for (std::uint32_t ranks = 2; ranks <= 8; ++ranks)
+    for (const Team& team : teams_of(*row))
       for (const Dtype dtype : all_dtypes)
         for (const Place place : {Place::out, Place::in}) {
           const auto has = [&](const auto& matches) {
             return std::any_of(cover.begin(), cover.end(), matches);
           };
-          EXPECT_TRUE(has([&](const Scenario& s) { return s.ranks == ranks && s.dtype == dtype; }));
-          EXPECT_EQ(has([&](const Scenario& s) { return s.ranks == ranks && s.place == place; }),
+          const auto is_team = [&](const Scenario& s) {
+            return s.ranks == team.ranks && s.island_ranks == team.island_ranks;
+          };
+          EXPECT_TRUE(has([&](const Scenario& s) { return is_team(s) && s.dtype == dtype; }));
+          EXPECT_EQ(has([&](const Scenario& s) { return is_team(s) && s.place == place; }),
                     place == Place::out || row->in_place);
         }
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/copy_engine.h"
 #include "emulator/proof.h"
 
 namespace arb::test {
@@ -378,7 +379,304 @@ TEST(Litmus, a_launch_is_not_ordered_with_another_rank_s) {
   EXPECT_EQ(found, (std::set<std::string>{"race"}));
 }
 
+// ---- the kernel fence, where a protocol names it
+
+// What the launches of a program do, each with one thread a rank.
+struct Part {
+  Body body;
+  bool programmatic = false;
+};
+
+// The outcomes of launches that follow one another on every rank.
+Outcomes outcomes_of(u32 ranks, const std::vector<Part>& parts, bool boundaries_are_fences,
+                     const BufferTraits& traits = shared_zero, u32 blocks = 1, bool races_fail = true) {
+  Outcomes result;
+  ProofMachine proof(ranks, blocks);
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    proof.reset(ranks, blocks);
+    Words words{};
+    words.x = reinterpret_cast<u32*>(proof.allocate_for(0, "x", 64, 0, traits));
+    words.y = reinterpret_cast<u32*>(proof.allocate_for(0, "y", 64, 0, traits));
+    words.read.assign(8, 9);
+    emulator::Program program;
+    for (const Part& part : parts)
+      program.push_back({"part " + std::to_string(program.size() + 1), blocks, 1,
+                         [&](u32 rank) { part.body(rank, words); }, true, part.programmatic});
+    RunOptions options;
+    options.seed = seed;
+    options.races_fail = races_fail;
+    options.boundaries_are_fences = boundaries_are_fences;
+    const std::optional<Failure> failure = proof.run(program, options);
+    std::string text;
+    for (const u32 value : words.read)
+      if (value != 9) text += std::to_string(value);
+    result.insert(failure ? std::string(emulator::name_of(failure->kind)) : text);
+  }
+  return result;
+}
+
+// Rank 0 stores x and then y, rank 1 reads y and then, if y is there, x: each side in one launch or in two.
+std::vector<Part> passing_through_boundaries(bool writer_in_two, bool reader_in_two, Access raise,
+                                             Access look) {
+  const auto store_x = [](Words& words) { store(words.x, 1, emulator::weak); };
+  const auto read_x = [](Words& words) {
+    if (words.read[7] == 1) words.read[0] = load(words.x, emulator::weak);
+    words.read[7] = 9;
+  };
+  return {{[=](u32 rank, Words& words) {
+            if (rank == 0) {
+              store_x(words);
+              if (!writer_in_two) store(words.y, 1, raise);
+            } else {
+              words.read[7] = load(words.y, look);
+              if (!reader_in_two) read_x(words);
+            }
+          }},
+          {[=](u32 rank, Words& words) {
+            if (rank == 0 && writer_in_two) store(words.y, 1, raise);
+            if (rank == 1) {
+              if (!reader_in_two) words.read[7] = load(words.y, look);
+              read_x(words);
+            }
+          }}};
+}
+
+TEST(KernelFence, relaxed_accesses_on_the_far_sides_of_two_boundaries_pass_a_message) {
+  const auto parts = passing_through_boundaries(true, true, relaxed_system, relaxed_system);
+  EXPECT_EQ(outcomes_of(2, parts, true), (Outcomes{"", "1"}));
+  EXPECT_EQ(outcomes_of(2, parts, false).count("race"), 1U) << "PTX alone does not promise it";
+}
+
+TEST(KernelFence, an_acquire_or_a_release_replaces_a_boundary) {
+  EXPECT_EQ(outcomes_of(2, passing_through_boundaries(true, false, relaxed_system, acquire_system), true),
+            (Outcomes{"", "1"}));
+  EXPECT_EQ(outcomes_of(2, passing_through_boundaries(false, true, release_system, relaxed_system), true),
+            (Outcomes{"", "1"}));
+}
+
+TEST(KernelFence, a_boundary_on_one_side_only_is_not_enough) {
+  EXPECT_EQ(outcomes_of(2, passing_through_boundaries(true, false, relaxed_system, relaxed_system), true)
+                .count("race"),
+            1U);
+  EXPECT_EQ(outcomes_of(2, passing_through_boundaries(false, true, relaxed_system, relaxed_system), true)
+                .count("race"),
+            1U);
+}
+
+TEST(KernelFence, a_scope_too_narrow_passes_nothing) {
+  constexpr Access narrow{Order::relaxed, Scope::device};
+  EXPECT_EQ(
+      outcomes_of(2, passing_through_boundaries(true, true, narrow, relaxed_system), true, shared_zero, 1)
+          .count("race"),
+      1U);
+  // Nor does a weak store, whatever the race.
+  EXPECT_EQ(outcomes_of(2, passing_through_boundaries(true, true, emulator::weak, relaxed_system), true,
+                        shared_zero, 1, false)
+                .count("0"),
+            1U);
+}
+
+// A third rank that passes on what it read without a boundary in between passes on no order.
+std::vector<Part> passing_through_a_third_rank(bool boundary) {
+  const auto pass_on = [](Words& words) {
+    if (words.read[7] == 1) store(words.y + 1, 1, relaxed_system);
+    words.read[7] = 9;
+  };
+  return {{[=](u32 rank, Words& words) {
+            if (rank == 0) store(words.x, 1, emulator::weak);
+            if (rank == 1 && boundary) words.read[7] = load(words.y, relaxed_system);
+          }},
+          {[=](u32 rank, Words& words) {
+            if (rank == 0) store(words.y, 1, relaxed_system);
+            if (rank == 1 && !boundary) words.read[7] = load(words.y, relaxed_system);
+            if (rank == 1) pass_on(words);
+            if (rank == 2) words.read[6] = load(words.y + 1, relaxed_system);
+          }},
+          {[=](u32 rank, Words& words) {
+            if (rank == 2 && words.read[6] == 1) words.read[0] = load(words.x, emulator::weak);
+            if (rank == 2) words.read[6] = 9;
+          }}};
+}
+
+TEST(KernelFence, order_passes_through_a_third_rank_only_if_it_has_a_boundary_between) {
+  EXPECT_EQ(outcomes_of(3, passing_through_a_third_rank(true), true), (Outcomes{"", "1"}));
+  EXPECT_EQ(outcomes_of(3, passing_through_a_third_rank(false), true).count("race"), 1U);
+}
+
+// ---- early starts
+
+TEST(EarlyStart, the_next_kernel_overlaps_and_knows_nothing_before_it_waits) {
+  const auto parts = [](bool lets, bool waits) -> std::vector<Part> {
+    return {{[=](u32, Words& words) {
+              if (lets) machine::let_next_kernel_start();
+              store(words.x, 1, relaxed_system);
+            }},
+            {[=](u32, Words& words) {
+               if (waits) machine::wait_for_previous_kernel(Site("litmus previous kernel"));
+               words.read[0] = load(words.x, relaxed_system);
+             },
+             true}};
+  };
+  EXPECT_EQ(outcomes_of(1, parts(true, false), false), (Outcomes{"0", "1"}));
+  EXPECT_EQ(outcomes_of(1, parts(false, false), false), (Outcomes{"0", "1"}))
+      << "the end of a kernel starts the next one but makes nothing visible";
+  EXPECT_EQ(outcomes_of(1, parts(true, true), false), (Outcomes{"1"}));
+}
+
+TEST(EarlyStart, a_plain_launch_does_not_overlap) {
+  const std::vector<Part> parts{{[](u32, Words& words) {
+                                  machine::let_next_kernel_start();
+                                  store(words.x, 1, emulator::weak);
+                                }},
+                                {[](u32, Words& words) { words.read[0] = load(words.x, emulator::weak); }}};
+  EXPECT_EQ(outcomes_of(1, parts, false), (Outcomes{"1"}));
+}
+
+TEST(EarlyStart, it_takes_every_block) {
+  // The second kernel raises y as soon as it runs; block 1 of the first one looks at y before it lets go.
+  const std::vector<Part> parts{{[](u32, Words& words) {
+                                  if (machine::block_index() == 0) {
+                                    machine::let_next_kernel_start();
+                                    return;
+                                  }
+                                  words.read[0] = load(words.y, relaxed_system);
+                                  machine::let_next_kernel_start();
+                                  words.read[1] = load(words.y, relaxed_system);
+                                }},
+                                {[](u32, Words& words) { store(words.y, 1, relaxed_system); }, true}};
+  EXPECT_EQ(outcomes_of(1, parts, false, shared_zero, 2), (Outcomes{"00", "01"}));
+}
+
+TEST(EarlyStart, a_plain_launch_waits_for_all_before_it) {
+  // The second kernel does not wait for the first; the third must find both ended.
+  const std::vector<Part> parts{{[](u32, Words& words) {
+                                  machine::let_next_kernel_start();
+                                  for (u32 i = 0; i < 6; ++i) store(words.x, i + 1, emulator::weak);
+                                }},
+                                {[](u32, Words& words) { store(words.y, 1, emulator::weak); }, true},
+                                {[](u32, Words& words) {
+                                  words.read[0] = load(words.x, emulator::weak);
+                                  words.read[1] = load(words.y, emulator::weak);
+                                }}};
+  EXPECT_EQ(outcomes_of(1, parts, false), (Outcomes{"61"}));
+}
+
+TEST(EarlyStart, the_wait_is_a_kernel_fence_too) {
+  // As through two boundaries, but both edges are programmatic.
+  std::vector<Part> parts = passing_through_boundaries(true, true, relaxed_system, relaxed_system);
+  const Body second = parts[1].body;
+  const auto behind = [&](bool waits) {
+    parts[1] = {[=](u32 rank, Words& words) {
+                  if (waits) machine::wait_for_previous_kernel(Site("litmus previous kernel"));
+                  second(rank, words);
+                },
+                true};
+    return outcomes_of(2, parts, true);
+  };
+  EXPECT_EQ(behind(true), (Outcomes{"", "1"}));
+  EXPECT_EQ(behind(false).count("race"), 1U);
+}
+
+// ---- words that are written by turns
+
+TEST(StoresInOrder, two_unordered_strong_stores_are_a_race_where_turns_matter) {
+  const auto parts = [](bool sees) -> std::vector<Part> {
+    return {{[=](u32 rank, Words& words) {
+      if (rank == 0) store(words.x, 1, relaxed_system);
+      if (rank == 1) {
+        if (sees)
+          while (load(words.x, relaxed_system) == 0) {
+          }
+        store(words.x, 2, relaxed_system);
+      }
+    }}};
+  };
+  BufferTraits by_turns = shared_zero;
+  by_turns.stores_in_order = true;
+  EXPECT_EQ(outcomes_of(2, parts(false), false, shared_zero), (Outcomes{""}));
+  EXPECT_EQ(outcomes_of(2, parts(false), false, by_turns).count("race"), 1U);
+  EXPECT_EQ(outcomes_of(2, parts(true), false, by_turns), (Outcomes{""})) << "a store follows what was read";
+}
+
+// ---- copy engines
+
+TEST(CopyEngine, a_flag_that_is_copied_after_the_data_releases_it) {
+  const auto outcomes_with = [](bool boundaries_are_fences, bool data_first) {
+    Outcomes result;
+    ProofMachine proof(2, 1);
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      proof.reset(2, 1);
+      KernelParams params{};
+      params.ranks = 2;
+      params.scratch.stride_bytes = flags_bytes + 512;
+      params.scratch.base = proof.allocate("scratch", flags_bytes + 256, 0, params.scratch.stride_bytes,
+                                           {true, true, 0, flags_bytes + 256});
+      const auto data = [&](u32 rank) {
+        return reinterpret_cast<u32*>(params.scratch.base + rank * params.scratch.stride_bytes + flags_bytes);
+      };
+      const auto flag = [&](u32 rank) {
+        return reinterpret_cast<u32*>(params.scratch.base + rank * params.scratch.stride_bytes);
+      };
+      const auto copy_of = [](std::uint64_t offset_bytes, std::uint64_t bytes) {
+        return Step{.kind = Step::Kind::copy,
+                    .from = {Location::Buffer::scratch, 0, offset_bytes},
+                    .to = {Location::Buffer::scratch, 1, offset_bytes},
+                    .bytes = bytes};
+      };
+      const Step data_copy = copy_of(flags_bytes, 16);
+      const Step flag_copy = copy_of(0, 4);
+      std::string text;
+      const std::vector<emulator::Program> programs{
+          {{"fill", 1, 1,
+            [&](u32) {
+              for (u32 i = 0; i < 4; ++i) store(data(0) + i, 5, emulator::weak);
+              store(flag(0), 1, emulator::weak);
+            }},
+           {"first copy", 1, 1,
+            [&](u32) { emulator::perform_copy(params, data_first ? data_copy : flag_copy, seed); }},
+           {"second copy", 1, 1,
+            [&](u32) { emulator::perform_copy(params, data_first ? flag_copy : data_copy, seed); }}},
+          {{"read", 1, 1, [&](u32) {
+              machine::wait_reached_acquire_system(flag(1), 1, {}, {Phase::reduce, 0}, Site("litmus wait"));
+              for (u32 i = 0; i < 4; ++i) text += std::to_string(load(data(1) + i, emulator::weak));
+            }}}};
+      RunOptions options;
+      options.seed = seed;
+      options.boundaries_are_fences = boundaries_are_fences;
+      const std::optional<Failure> failure = proof.run_each(programs, options);
+      result.insert(failure ? std::string(emulator::name_of(failure->kind)) : text);
+    }
+    return result;
+  };
+  EXPECT_EQ(outcomes_with(true, true), (Outcomes{"5555"}));
+  EXPECT_EQ(outcomes_with(true, false).count("race"), 1U);
+  EXPECT_EQ(outcomes_with(false, true).count("race"), 1U);
+}
+
 // ---- waits
+
+TEST(Litmus, a_wait_for_payload_that_never_comes_says_for_whom) {
+  ProofMachine proof(2, 1);
+  u32* x = reinterpret_cast<u32*>(proof.allocate_for(0, "scratch", 64, 0, {true, true, 0, 0, 0xffffffffu}));
+  const std::vector<Launch> program{
+      {"first", 1, 1, [](u32) {}},
+      {"stuck", 1, 1,
+       [&](u32 rank) {
+         machine::let_next_kernel_start();
+         if (rank == 0)
+           emulator::running->engine->wait_arrived(x + 1, 0xffffffffu, relaxed_system, Phase::exchange, 1);
+       },
+       true},
+      {"next", 1, 1, [&](u32) { machine::wait_for_previous_kernel(Site("previous kernel")); }, true, true}};
+  const std::optional<Failure> failure = proof.run(program, {});
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(
+      failure->text,
+      "deadlock: nobody can run\n"
+      "  rank 0 block 0 thread 0 in next waits for the kernels before it, site \"previous kernel\"\n"
+      "  rank 0 block 0 thread 0 in stuck waits for rank 1 in phase exchange: no payload yet at (rank 0, "
+      "scratch, offset 4); seed 1");
+}
 
 TEST(Litmus, generations_wrap) {
   const Body body = [](u32 rank, Words& words) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "emulator/copy_engine.h"
 #include "emulator/random.h"
 #include "reference.h"
 
@@ -38,11 +39,12 @@ enum class CountClass : std::uint8_t {
 };
 
 // Levels of the factors, in the order of Levels below.
-constexpr std::size_t factor_count = 8;
+constexpr std::size_t factor_count = 9;
 using Levels = std::array<std::uint32_t, factor_count>;
 
 Levels level_counts(const CatalogRow& row) {
-  return {7, 3, 12, row.in_place ? 2u : 1u, 4, 5, 2, 2};
+  const auto teams = static_cast<std::uint32_t>(teams_of(row).size());
+  return {teams, 3, 12, row.in_place ? 2u : 1u, 4, 5, 2, 2, 2};
 }
 
 std::uint64_t count_of(CountClass count_class, std::uint32_t ranks, Dtype dtype, Random& random) {
@@ -80,7 +82,9 @@ std::uint64_t count_of(CountClass count_class, std::uint32_t ranks, Dtype dtype,
 Scenario scenario_of(const CatalogRow& row, const Levels& levels, Random& random) {
   Scenario scenario;
   scenario.row = &row;
-  scenario.ranks = levels[0] + 2;
+  const Team team = teams_of(row)[levels[0]];
+  scenario.ranks = team.ranks;
+  scenario.island_ranks = team.island_ranks;
   scenario.dtype = all_dtypes[levels[1]];
   scenario.count = count_of(static_cast<CountClass>(levels[2]), scenario.ranks, scenario.dtype, random);
   scenario.place = levels[3] == 0 ? Place::out : Place::in;
@@ -88,6 +92,7 @@ Scenario scenario_of(const CatalogRow& row, const Levels& levels, Random& random
   scenario.grid = static_cast<Grid>(levels[5]);
   scenario.values = static_cast<Values>(levels[6]);
   scenario.start = static_cast<Start>(levels[7]);
+  scenario.counts = static_cast<Counts>(levels[8]);
   return scenario;
 }
 
@@ -108,8 +113,8 @@ LaunchShape draw_shape(Grid grid, Random& random) {
   return {blocks, from_one(most_threads / blocks)};
 }
 
-Bytes make_values(const Scenario& scenario, std::uint64_t seed, std::uint32_t rank) {
-  Bytes bytes = make_input(scenario.dtype, scenario.count, seed, rank);
+Bytes make_values(const Scenario& scenario, std::uint64_t count, std::uint64_t seed, std::uint32_t rank) {
+  Bytes bytes = make_input(scenario.dtype, count, seed, rank);
   if (scenario.values == Values::random) return bytes;
   Random random(seed * 8 + rank);
   std::vector<float> values = decode(bytes, scenario.dtype);
@@ -120,10 +125,13 @@ Bytes make_values(const Scenario& scenario, std::uint64_t seed, std::uint32_t ra
   for (float& value : values)
     if (random.one_in(4)) value = specials[random.below(specials.size())];
   bytes = encode(values, scenario.dtype);
-  // All ones: a NaN, and the bit pattern that a sentinel protocol would use.
-  for (std::uint64_t i = 0; i < scenario.count; ++i)
-    if (random.one_in(16))
-      std::memset(bytes.data() + i * size_of_bytes(scenario.dtype), 0xff, size_of_bytes(scenario.dtype));
+  // All ones in an element, a word, a vector: NaNs, and the sentinel's own bits.
+  constexpr std::array<std::size_t, 4> widths{2, 4, 4, 16};
+  for (std::size_t at = 0; at < bytes.size(); at += 4)
+    if (random.one_in(12)) {
+      const std::size_t width = std::max<std::size_t>(widths[random.below(4)], size_of_bytes(scenario.dtype));
+      std::memset(bytes.data() + at, 0xff, std::min(width, bytes.size() - at));
+    }
   return bytes;
 }
 
@@ -180,7 +188,7 @@ std::string check_result(const Scenario& scenario, const Bytes& result, const st
                          const Bytes& exact) {
   const std::uint64_t width = size_of_bytes(scenario.dtype);
   if (scenario.row->rank_order) {
-    for (std::uint64_t i = 0; i < scenario.count; ++i)
+    for (std::uint64_t i = 0; i < result.size() / width; ++i)
       if (std::memcmp(result.data() + i * width, exact.data() + i * width, width) != 0 &&
           !(is_nan(result, i, scenario.dtype) && is_nan(exact, i, scenario.dtype)))
         return "element " + std::to_string(i) + " is not the sum in rank order, rounded once";
@@ -190,7 +198,26 @@ std::string check_result(const Scenario& scenario, const Bytes& result, const st
   return check.correct ? "" : check.sentence;
 }
 
+// Where the tensors of one call lie, on every rank.
+struct Tensors {
+  std::uint64_t count = 0;
+  std::vector<KernelParams> params;
+};
+
 }  // namespace
+
+std::vector<Team> teams_of(const CatalogRow& row) {
+  std::vector<Team> teams;
+  for (std::uint32_t ranks = 2; ranks <= max_ranks; ++ranks) {
+    if (!row.needs_islands) {
+      teams.push_back({ranks, 0});
+      continue;
+    }
+    for (std::uint32_t island = 2; island * 2 <= ranks; ++island)
+      if (ranks % island == 0) teams.push_back({ranks, island});
+  }
+  return teams;
+}
 
 std::vector<Scenario> pairwise_cover(const CatalogRow& row, std::uint64_t seed) {
   const Levels counts = level_counts(row);
@@ -253,16 +280,20 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
   if (kernel == nullptr) throw std::runtime_error(function + " is in the catalog but not under kernels/");
   Random random(seed * 0x2545f4914f6cdd1du + 1);
   const std::uint32_t ranks = scenario.ranks;
+  const Team team{ranks, scenario.island_ranks};
   const std::uint64_t width = size_of_bytes(scenario.dtype);
-  const std::uint64_t bytes = scenario.count * width;
   const std::uint32_t calls = 3 + random.below(3);
+  // Calls may follow each other directly: then each has tensors of its own.
+  const bool in_a_row = random.one_in(row.programmatic ? 2 : 4);
+  const bool programmatic = row.programmatic && !random.one_in(3);
 
   std::vector<LaunchShape> shapes;
-  for (std::uint32_t call = 0; call < calls; ++call)
+  std::uint32_t threads = 1;
+  for (std::uint32_t call = 0; call < calls; ++call) {
     shapes.push_back(call > 0 && scenario.grid != Grid::changing ? shapes[0]
                                                                  : draw_shape(scenario.grid, random));
-  std::uint32_t threads = 1;
-  for (const LaunchShape& shape : shapes) threads = std::max(threads, shape.blocks * shape.threads);
+    threads = std::max(threads, shapes[call].blocks * shapes[call].threads);
+  }
   machine.reset(ranks, threads);
 
   const std::uint64_t common = 2 * width * random.below(8) + width;
@@ -281,76 +312,140 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
   };
   const bool in_place = scenario.place == Place::in;
   const bool symmetric = row.style == Style::symmetric;
-  const emulator::BufferTraits input_traits{symmetric, in_place, 0, 0};
-  const emulator::BufferTraits private_traits{false, true, 0, 0};
+  const emulator::BufferTraits input_traits{symmetric, in_place};
+  const emulator::BufferTraits private_traits{false, true};
   const u32 done_before = scenario.start == Start::zero ? 0 : 0u - (1 + random.below(calls));
-  const std::uint64_t capacity = (bytes + 255) / 256 * 256 + 256;
+  const std::uint64_t most_bytes = scenario.count * width;
+  const std::uint64_t capacity = (most_bytes + 255) / 256 * 256 + 256;
 
-  std::vector<KernelParams> params(ranks);
-  const u64 stride = (bytes + 511) / 256 * 256;
-  const u64 input_offset = draw_offset();
-  char* inputs = symmetric ? machine.allocate("input", bytes, input_offset, stride, input_traits) : nullptr;
-  const u64 scratch_bytes = flags_bytes + row.scratch_messages * capacity;
-  const u64 scratch_stride = scratch_bytes + 256;
-  char* scratch =
-      machine.allocate("scratch", scratch_bytes, 0, scratch_stride, {true, true, done_before, flags_bytes});
+  emulator::BufferTraits scratch_traits{true, true, done_before, flags_bytes};
+  if (row.sentinel) scratch_traits.rest = 0xffffffffu;
+  if (scenario.scratch_holds) scratch_traits.rest = scenario.scratch_holds;
+  scratch_traits.stores_in_order = true;
+  const u64 scratch_bytes =
+      flags_bytes + row.scratch_bytes(team, capacity) - scenario.messages_short * capacity;
+  const u64 scratch_stride = (scratch_bytes + 511) / 256 * 256;
+  char* scratch = machine.allocate("scratch", scratch_bytes, 0, scratch_stride, scratch_traits);
+  std::vector<KernelParams> common_params(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    KernelParams& p = params[rank];
+    KernelParams& p = common_params[rank];
     p = {};
-    char* input = symmetric ? inputs + rank * stride
-                            : machine.allocate_for(rank, "input", bytes, draw_offset(), input_traits);
-    p.input = input;
-    p.output = in_place ? input : machine.allocate_for(rank, "output", bytes, draw_offset(), private_traits);
     p.scratch = {scratch, scratch_stride};
-    if (symmetric) p.inputs = {inputs, stride};
     char* local = machine.allocate_for(rank, "local state", sizeof(LocalState), 0,
                                        {false, true, 0, sizeof(LocalState)});
     machine.preset(local, 8, u64{done_before} * ticks_per_call);
     p.local = reinterpret_cast<LocalState*>(local);
     p.failure = reinterpret_cast<FailureRecord*>(
         machine.allocate_for(rank, "failure record", sizeof(FailureRecord), 0, private_traits));
-    p.count_elements = scenario.count;
     p.capacity_bytes = capacity;
     p.deadline_ns = 1'000'000'000;
     p.rank = rank;
     p.ranks = ranks;
+    p.island_ranks = scenario.island_ranks;
+  }
+  std::vector<Tensors> tensors(calls);
+  for (std::uint32_t call = 0; call < calls; ++call) {
+    Tensors& t = tensors[call];
+    t.count = scenario.counts == Counts::same || call == 0
+                  ? scenario.count
+                  : random.below(static_cast<std::uint32_t>(scenario.count) + 1);
+    const std::string number = in_a_row ? " of call " + std::to_string(call + 1) : "";
+    if (!in_a_row && call > 0) {
+      t.params = tensors[0].params;
+    } else {
+      t.params = common_params;
+      const u64 stride = (most_bytes + 511) / 256 * 256;
+      const u64 offset = draw_offset();
+      char* inputs =
+          symmetric ? machine.allocate("input" + number, most_bytes, offset, stride, input_traits) : nullptr;
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        KernelParams& p = t.params[rank];
+        char* input =
+            symmetric ? inputs + rank * stride
+                      : machine.allocate_for(rank, "input" + number, most_bytes, draw_offset(), input_traits);
+        p.input = input;
+        p.output = in_place ? input
+                            : machine.allocate_for(rank, "output" + number, most_bytes, draw_offset(),
+                                                   private_traits);
+        if (symmetric) p.inputs = {inputs, stride};
+      }
+    }
+    for (KernelParams& p : t.params) p.count_elements = t.count;
   }
 
   std::vector<std::vector<Bytes>> values(calls);
   std::vector<std::vector<Bytes>> results(calls);
-  std::vector<emulator::Launch> program;
-  for (std::uint32_t call = 0; call < calls; ++call) {
+  for (std::uint32_t call = 0; call < calls; ++call)
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      values[call].push_back(make_values(scenario, seed * 16 + call, rank));
-      results[call].emplace_back(bytes);
+      values[call].push_back(make_values(scenario, tensors[call].count, seed * 16 + call, rank));
+      results[call].emplace_back(tensors[call].count * width);
     }
-    const std::string number = " of call " + std::to_string(call + 1);
-    program.push_back({"the rewrite of inputs" + number, 1, threads,
-                       [&, call](u32 rank) {
-                         store_tensor(static_cast<char*>(const_cast<void*>(params[rank].input)),
-                                      values[call][rank], scenario.dtype);
-                         if (in_place) return;
-                         Bytes poison(bytes);
-                         for (std::uint64_t at = 0; at < bytes; at += 2)
-                           std::memcpy(poison.data() + at, &untouched, 2);
-                         store_tensor(static_cast<char*>(params[rank].output), poison, scenario.dtype);
-                       },
-                       false});
-    program.push_back({function + number, shapes[call].blocks, shapes[call].threads,
-                       [&](u32 rank) { kernel(params[rank]); }, true});
-    program.push_back({"the reading of outputs" + number, 1, threads,
-                       [&, call](u32 rank) {
-                         load_tensor(static_cast<const char*>(params[rank].output), results[call][rank],
-                                     scenario.dtype);
-                       },
-                       false});
+  const auto rewrite = [&](std::uint32_t call, u32 rank) {
+    const KernelParams& p = tensors[call].params[rank];
+    store_tensor(static_cast<char*>(const_cast<void*>(p.input)), values[call][rank], scenario.dtype);
+    if (in_place) return;
+    Bytes poison(tensors[call].count * width);
+    for (std::uint64_t at = 0; at < poison.size(); at += 2) std::memcpy(poison.data() + at, &untouched, 2);
+    store_tensor(static_cast<char*>(p.output), poison, scenario.dtype);
+  };
+  const auto read = [&](std::uint32_t call, u32 rank) {
+    load_tensor(static_cast<const char*>(tensors[call].params[rank].output), results[call][rank],
+                scenario.dtype);
+  };
+  std::vector<emulator::Program> programs(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    emulator::Program& program = programs[rank];
+    for (std::uint32_t call = 0; call < calls; ++call) {
+      const std::string number = " of call " + std::to_string(call + 1);
+      if (!in_a_row) {
+        program.push_back(
+            {"the rewrite of inputs" + number, 1, threads, [&, call](u32 me) { rewrite(call, me); }});
+      } else if (call == 0) {
+        program.push_back({"the rewrite of all inputs", 1, threads, [&](u32 me) {
+                             for (std::uint32_t c = 0; c < calls; ++c) rewrite(c, me);
+                           }});
+      }
+      const Schedule schedule =
+          schedule_of(row, {team, rank, tensors[call].count * width, capacity}, shapes[call]);
+      for (const Step& step : schedule) {
+        if (step.kind == Step::Kind::copy) {
+          const std::uint64_t order = random.next();
+          program.push_back(
+              {"copy " + std::to_string(program.size()) + number, 1, 1, [&, call, step, order](u32 me) {
+                 emulator::perform_copy(tensors[call].params[me], step, order);
+               }});
+          continue;
+        }
+        // A shape that is the schedule's own is cut to what the machine has.
+        const LaunchShape shape =
+            step.shape.blocks * step.shape.threads <= threads ? step.shape : LaunchShape{1, threads};
+        std::string name = function + number;
+        if (schedule.size() > 1) name += " step " + std::to_string(step.number);
+        program.push_back({std::move(name), shape.blocks, shape.threads,
+                           [&, call, step](u32 me) {
+                             KernelParams p = tensors[call].params[me];
+                             p.step = step.number;
+                             kernel(p);
+                           },
+                           true, programmatic});
+      }
+      if (!in_a_row) {
+        program.push_back(
+            {"the reading of outputs" + number, 1, threads, [&, call](u32 me) { read(call, me); }});
+      } else if (call + 1 == calls) {
+        program.push_back({"the reading of all outputs", 1, threads, [&](u32 me) {
+                             for (std::uint32_t c = 0; c < calls; ++c) read(c, me);
+                           }});
+      }
+    }
   }
 
   ScenarioResult result;
   emulator::RunOptions options;
   options.seed = seed;
   options.mutation = mutation;
-  result.failure = machine.run(program, options);
+  options.boundaries_are_fences = row.sentinel || row.schedule != nullptr;
+  result.failure = machine.run_each(programs, options);
   result.sites = machine.sites();
   result.operations = machine.operations();
   result.trace_hash = machine.trace_hash();
@@ -379,12 +474,16 @@ std::string describe(const Scenario& scenario) {
   constexpr std::array grids{"single", "one block", "many blocks", "mixed", "changing"};
   std::string text(scenario.row->contender);
   text.append(" ").append(name_of(scenario.dtype)).append(" x ").append(std::to_string(scenario.ranks));
-  text.append(" ranks, ").append(std::to_string(scenario.count)).append(" elements, ");
+  text.append(" ranks");
+  if (scenario.island_ranks != 0)
+    text.append(" in islands of ").append(std::to_string(scenario.island_ranks));
+  text.append(", ").append(std::to_string(scenario.count)).append(" elements, ");
   text.append(scenario.place == Place::in ? "in place" : "out of place");
   text.append(", alignment ").append(alignments[static_cast<std::size_t>(scenario.alignment)]);
   text.append(", grid ").append(grids[static_cast<std::size_t>(scenario.grid)]);
   if (scenario.values == Values::special) text += ", special values";
   if (scenario.start == Start::before_wrap) text += ", before the wrap";
+  if (scenario.counts == Counts::changing) text += ", changing counts";
   return text;
 }
 

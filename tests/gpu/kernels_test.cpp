@@ -99,6 +99,7 @@ struct Case {
   std::uint64_t offset_elements;  // from a 16-byte boundary; out of place the output has another one
   std::uint32_t blocks;
   std::uint32_t threads;
+  std::uint32_t island_ranks;
 };
 
 // Runs the case's calls in one graph a rank and compares every result with the reference, bit by bit over
@@ -111,10 +112,12 @@ void expect_right(Ranks& ranks, const Code& code, const Case& test, std::uint64_
   const std::uint64_t output_offset =
       guard_bytes + (test.offset_elements * 3 % 8) * size_of_bytes(test.dtype);
   const bool in_place = test.place == Place::in;
+  const std::uint64_t capacity_bytes = (bytes + 255) / 256 * 256 + 256;
   // The kernel's own buffers, reused by every call, and one archive of inputs and outputs a call.
   const cuda::SymmetricBuffer tensors = ranks.make_symmetric(2 * pitch);
   const cuda::SymmetricBuffer archive = ranks.make_symmetric(2 * calls_per_graph * pitch);
-  worker::Workspace workspace = ranks.make_workspace(test.row->scratch_messages, bytes);
+  worker::Workspace workspace = ranks.make_workspace(
+      test.row->scratch_bytes({n, test.island_ranks}, capacity_bytes), capacity_bytes, test.row->sentinel);
   std::vector<std::vector<std::vector<std::byte>>> inputs(calls_per_graph);
   for (worker::Rank& rank : ranks.all()) {
     rank.stream.set_bytes(tensors.data(rank.number), guard_value, tensors.size_bytes());
@@ -127,8 +130,10 @@ void expect_right(Ranks& ranks, const Code& code, const Case& test, std::uint64_
     }
   }
   const cuda::Kernel kernel = code.kernel(test.bundle, function_name(*test.row, test.dtype, n));
-  // Copies between the calls change the input and keep the output, so they need one stream each: no graph of
-  // ours has copy nodes, hence plain stream order here, all of it behind the gate.
+  const std::uint32_t most_blocks = ranks.most_blocks(kernel, test.threads);
+  ASSERT_GT(most_blocks, 0u);
+  // Copies between the calls change the input and keep the output; all of it waits behind the gate.
+  Recorder recorder(ranks, Recorder::Kind::immediate);
   for (worker::Rank& rank : ranks.all()) {
     std::byte* const input = tensors.data(rank.number) + input_offset;
     std::byte* const output = in_place ? input : tensors.data(rank.number) + pitch + output_offset;
@@ -143,7 +148,9 @@ void expect_right(Ranks& ranks, const Code& code, const Case& test, std::uint64_
         params.inputs = {reinterpret_cast<char*>(tensors.data(0) + input_offset), tensors.stride_bytes()};
       }
       params.count_elements = test.count;
-      rank.stream.launch(kernel, {test.blocks + call % 2, test.threads}, params);
+      params.island_ranks = test.island_ranks;
+      worker::add_call(recorder, rank, *test.row, kernel, workspace, params, bytes,
+                       {std::min(test.blocks + call % 2, most_blocks), test.threads}, cuda::Edge::plain);
       rank.stream.copy(archive.data(rank.number) + (calls_per_graph + call) * pitch, output, bytes);
     }
   }
@@ -192,6 +199,8 @@ void expect_all_right(const std::vector<cuda::Context>& contexts, std::uint32_t 
     ASSERT_EQ(bundle.problem, "");
     for (const CatalogRow& row : catalog()) {
       if (row.source != Source::kernel) continue;
+      const std::uint32_t island_ranks = n % 4 == 0 ? (n == 8 && draw(2) == 0 ? 4 : 2) : n == 6 ? 3 : 0;
+      if (row.needs_islands && island_ranks == 0) continue;
       for (const Dtype dtype : all_dtypes) {
         for (const Place place : {Place::out, Place::in}) {
           if (place == Place::in && !row.in_place) continue;
@@ -203,7 +212,8 @@ void expect_all_right(const std::vector<cuda::Context>& contexts, std::uint32_t 
                             place,
                             draw(3) == 0 ? 0 : draw(8),
                             static_cast<std::uint32_t>(1 + draw(12)),
-                            static_cast<std::uint32_t>(32 * (1 + draw(16)))};
+                            static_cast<std::uint32_t>(32 * (1 + draw(16))),
+                            row.needs_islands ? island_ranks : 0};
             SCOPED_TRACE(fmt::format("{} {} {} n={} count={} {} offset={} {}x{} seed={}", row.contender,
                                      bundle.name, name_of(dtype), n, test.count, name_of(place),
                                      test.offset_elements, test.blocks, test.threads, seed));
@@ -247,15 +257,18 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     const std::uint64_t bytes = count * size_of_bytes(dtype);
     const cuda::DeviceBuffer tensor(*rank.context, bytes);
     const cuda::DeviceBuffer record(*rank.context, sizeof(CheckRecord));
+    InputParams inputs{};
+    inputs.seed = 7;
+    inputs.count_elements = count;
+    inputs.ranks = 1;
+    inputs.dtype = static_cast<DtypeCode>(dtype);
     const auto check = [&] {
       rank.stream.set_bytes(record.data(), 0, sizeof(CheckRecord));
       const CheckParams params{tensor.data(),
                                reinterpret_cast<CheckRecord*>(record.data()),
-                               count,
-                               7,
+                               inputs,
                                1e-9,
-                               1,
-                               static_cast<DtypeCode>(dtype),
+                               0,
                                1,
                                0};
       rank.stream.launch(ranks.support().check, {4, 128}, params);
@@ -264,8 +277,7 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
       cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(&found, 1)), record.data());
       return found;
     };
-    rank.stream.launch(ranks.support().fill, {4, 128},
-                       FillParams{tensor.data(), count, 7, 0, static_cast<DtypeCode>(dtype)});
+    rank.stream.launch(ranks.support().fill, {4, 128}, FillParams{tensor.data(), nullptr, inputs, 0, 0});
     ranks.wait("filling");
     std::vector<std::byte> bytes_made(bytes);
     cuda::copy_to_host(*rank.context, bytes_made, tensor.data());
@@ -276,7 +288,7 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     rank.stream.set_bytes(tensor.data() + 5000 * size_of_bytes(dtype), 0xFF, size_of_bytes(dtype));
     found = check();
     EXPECT_EQ(found.wrong_elements, 1u);
-    EXPECT_EQ(count - found.elements_from_first_wrong, 5000u);
+    EXPECT_EQ(element_of_wrong_place(found.first_wrong), 5000u);
   }
 }
 
@@ -285,10 +297,10 @@ TEST_F(Kernels, AMissingRankEndsTheWaitWithASentence) {
   constexpr std::uint64_t short_deadline_ms = 50;
   const std::vector<cuda::Context> contexts = box_->some(1);
   for (const CatalogRow& row : catalog()) {
-    if (row.source != Source::kernel) continue;
+    if (row.source != Source::kernel || row.needs_islands) continue;
     Ranks ranks(contexts, 2, box_->code->support(), short_deadline_ms);
     const cuda::SymmetricBuffer tensors = ranks.make_symmetric(8192);
-    worker::Workspace workspace = ranks.make_workspace(row.scratch_messages, 4096);
+    worker::Workspace workspace = ranks.make_workspace(row.scratch_bytes({2, 0}, 4096), 4096, row.sentinel);
     KernelParams params = workspace.params(ranks[0], 2, ranks.deadline_ns());
     params.input = tensors.data(0);
     params.output = tensors.data(0) + 4096;
@@ -305,8 +317,7 @@ TEST_F(Kernels, AMissingRankEndsTheWaitWithASentence) {
       ranks.wait("a lone rank");
       FAIL() << row.contender << " did not wait for its peer";
     } catch (const worker::DeviceDeadline& error) {
-      EXPECT_NE(std::string(error.what()).find("rank 0 waited for rank 1 in phase publish"),
-                std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("rank 0 waited for rank 1 in phase "), std::string::npos)
           << error.what();
     }
   }

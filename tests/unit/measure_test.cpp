@@ -182,7 +182,8 @@ TEST(Measure, TheoryOfTrafficStandsInEveryRowThatHasOne) {
     Cell cell = cell_of(4096);
     cell.contender = contender.contender;
     const Row row = measure(DoubleBackend(Evidence::emulated), cell, right_outcome({}), {});
-    EXPECT_EQ(row->wire_bytes_theory, contender.wire_bytes_theory(cell.ranks, cell.bytes))
+    EXPECT_EQ(row->wire_bytes_theory,
+              contender.wire_bytes_theory({cell.ranks, cell.island_ranks}, cell.bytes))
         << contender.contender;
   }
 }

@@ -71,4 +71,15 @@ inline u32 choose_slot(u32 slot, Site site) {
   return detail::engine().choose_slot(slot, site.label);
 }
 
+// Until all kernels that this one follows have ended and their accesses are visible; no effect under a plain
+// edge, which has waited already. Nothing that they touch may be touched before.
+inline void wait_for_previous_kernel(Site site) {
+  detail::engine().wait_for_previous_kernel(site.label);
+}
+
+// Lets the next kernel of the stream start once every block has said so; no effect under a plain edge.
+inline void let_next_kernel_start() {
+  detail::engine().let_next_kernel_start();
+}
+
 }  // namespace arb::machine

@@ -5,6 +5,7 @@
 
 #include <arb/abi.h>
 
+#include <array>
 #include <cstring>
 #include <machine/execution.cuh>
 #include <machine/types.cuh>
@@ -70,31 +71,50 @@ inline void store_weak(void* message, u64 offset, u32 width, u32 bits) {
   engine().store(static_cast<char*>(message) + offset, width, bits, emulator::weak, nullptr);
 }
 
-// Counting: the sum of whole ranges, in tiles that stay in the cache.
+struct alignas(vector_bytes) Vector {
+  u32 word[4];
+};
+
 template <class Element>
-void reduce_whole(void* to, void* also_to, const Sources& from, ByteRange bytes) {
+constexpr u32 elements_per_vector() {
+  return vector_bytes / Element::bytes;
+}
+
+// Element `index` as the low bits of a word.
+template <class Element>
+u32 load_element(const void* message, u64 index) {
+  return load_weak(message, index * Element::bytes, Element::bytes);
+}
+template <class Element>
+void store_element(void* message, u64 index, u32 bits) {
+  store_weak(message, index * Element::bytes, Element::bytes, bits);
+}
+
+// One vector of every rank, added in rank order in fp32 and rounded once.
+template <class Element, u32 kRanks>
+Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks], u32 ranks) {
+  Vector result;
+  for (u32 w = 0; w < 4; ++w) {
+    Sum<Element> sum = Sum<Element>::of(part[0].word[w]);
+    for (u32 r = 1; r < (kRanks == 0 ? ranks : kRanks); ++r) sum.add(part[r].word[w]);
+    result.word[w] = sum.rounded();
+  }
+  return result;
+}
+
+// Counting: the sum of `length` bytes of each source, in tiles that stay in the cache.
+template <class Element>
+void sum_whole(char* target, char* also_target, const std::array<const char*, max_ranks>& source, u32 sources,
+               u64 length) {
   constexpr u64 tile_bytes = 2048;
   constexpr u64 tile_words = tile_bytes / sizeof(u32);
-  const u64 length = bytes.end - bytes.begin;
-  const char* source[max_ranks] = {};
-  for (u32 r = 0; r < from.ranks; ++r)
-    source[r] = static_cast<const char*>(
-        engine().whole_source(from.base + r * from.stride_bytes + bytes.begin, length));
-  char* target = static_cast<char*>(engine().whole_target(static_cast<char*>(to) + bytes.begin, length));
-  char* also_target =
-      also_to == nullptr
-          ? nullptr
-          : static_cast<char*>(engine().whole_target(static_cast<char*>(also_to) + bytes.begin, length));
-  if (target == nullptr || (also_to != nullptr && also_target == nullptr)) return;
-  for (u32 r = 0; r < from.ranks; ++r)
-    if (source[r] == nullptr) return;
   u32 word[tile_words] = {};
   Sum<Element> sum[tile_words];
   for (u64 at = 0; at < length; at += tile_bytes) {
     const u64 n = length - at < tile_bytes ? length - at : tile_bytes;
     std::memcpy(word, source[0] + at, n);
     for (u64 i = 0; i < tile_words; ++i) sum[i] = Sum<Element>::of(word[i]);
-    for (u32 r = 1; r < from.ranks; ++r) {
+    for (u32 r = 1; r < sources; ++r) {
       std::memcpy(word, source[r] + at, n);
       for (u64 i = 0; i < tile_words; ++i) sum[i].add(word[i]);
     }
@@ -104,47 +124,93 @@ void reduce_whole(void* to, void* also_to, const Sources& from, ByteRange bytes)
   }
 }
 
+inline char* whole_target_at(void* message, ByteRange bytes) {
+  if (message == nullptr) return nullptr;
+  return static_cast<char*>(
+      engine().whole_target(static_cast<char*>(message) + bytes.begin, bytes.end - bytes.begin));
+}
+inline const char* whole_source_at(const void* message, ByteRange bytes) {
+  return static_cast<const char*>(
+      engine().whole_source(static_cast<const char*>(message) + bytes.begin, bytes.end - bytes.begin));
+}
+
 }  // namespace detail
 
-// to[range] = from[range].
+// Asks for this thread's first part of a message to be brought near, reading nothing.
 template <class Element>
-inline void copy_range(void* to, const void* from, u64 count_elements, VectorRange range) {
+inline void prefetch_message(const void*, u64) {}
+
+// to[range] = from[range]; `also_to`, unless null, gets the same.
+template <class Element>
+inline void copy_range(void* to, void* also_to, const void* from, u64 count_elements, VectorRange range) {
   using namespace detail;
   const ByteRange bytes = bytes_of<Element>(count_elements, range);
   if (bytes.begin == bytes.end) return;
   if (engine().ranges_are_whole()) {
     const u64 length = bytes.end - bytes.begin;
-    const void* source = engine().whole_source(static_cast<const char*>(from) + bytes.begin, length);
-    void* target = engine().whole_target(static_cast<char*>(to) + bytes.begin, length);
-    if (source != nullptr && target != nullptr) std::memmove(target, source, length);
+    const char* source = whole_source_at(from, bytes);
+    std::memmove(whole_target_at(to, bytes), source, length);
+    if (also_to != nullptr) std::memmove(whole_target_at(also_to, bytes), source, length);
     return;
   }
-  for_each_word<Element>(count_elements, range, is_vector_aligned(to) && is_vector_aligned(from),
-                         [&](u64 at, u32 width) { store_weak(to, at, width, load_weak(from, at, width)); });
+  const bool aligned = is_vector_aligned(to) && is_vector_aligned(also_to) && is_vector_aligned(from);
+  for_each_word<Element>(count_elements, range, aligned, [&](u64 at, u32 width) {
+    const u32 bits = load_weak(from, at, width);
+    store_weak(to, at, width, bits);
+    if (also_to != nullptr) store_weak(also_to, at, width, bits);
+  });
 }
+
+template <class Element>
+inline void copy_range(void* to, const void* from, u64 count_elements, VectorRange range) {
+  copy_range<Element>(to, nullptr, from, count_elements, range);
+}
+
+namespace detail {
+
+// to[range] = the sum of source(0)[range] to source(sources - 1)[range], in that order.
+template <class Element, class SourceOf>
+void reduce_from(void* to, void* also_to, SourceOf source, u32 sources, bool aligned, u64 count_elements,
+                 VectorRange range) {
+  const ByteRange bytes = bytes_of<Element>(count_elements, range);
+  if (bytes.begin == bytes.end) return;
+  if (engine().ranges_are_whole()) {
+    std::array<const char*, max_ranks> from{};
+    for (u32 r = 0; r < sources; ++r) from[r] = whole_source_at(source(r), bytes);
+    char* target = whole_target_at(to, bytes);
+    sum_whole<Element>(target, whole_target_at(also_to, bytes), from, sources, bytes.end - bytes.begin);
+    return;
+  }
+  aligned = aligned && is_vector_aligned(to) && is_vector_aligned(also_to);
+  for_each_word<Element>(count_elements, range, aligned, [&](u64 at, u32 width) {
+    Sum<Element> sum = Sum<Element>::of(load_weak(source(0), at, width));
+    for (u32 r = 1; r < sources; ++r) sum.add(load_weak(source(r), at, width));
+    const u32 rounded = sum.rounded();
+    store_weak(to, at, width, rounded);
+    if (also_to != nullptr) store_weak(also_to, at, width, rounded);
+  });
+}
+
+}  // namespace detail
 
 // to[range] = the sum of every rank's from[range], added in rank order in fp32 and rounded once.
 // `also_to`, unless null, gets the same. kRanks 0 takes the count from `from.ranks`.
 template <class Element, u32 kRanks>
 inline void reduce_range(void* to, void* also_to, const Sources& from, u64 count_elements,
                          VectorRange range) {
-  using namespace detail;
-  const Sources sources{from.base, from.stride_bytes, kRanks == 0 ? from.ranks : kRanks};
-  const ByteRange bytes = bytes_of<Element>(count_elements, range);
-  if (bytes.begin == bytes.end) return;
-  if (engine().ranges_are_whole()) {
-    reduce_whole<Element>(to, also_to, sources, bytes);
-    return;
-  }
-  const bool aligned = is_vector_aligned(to) && is_vector_aligned(sources.base) && is_vector_aligned(also_to);
-  for_each_word<Element>(count_elements, range, aligned, [&](u64 at, u32 width) {
-    Sum<Element> sum = Sum<Element>::of(load_weak(sources.base, at, width));
-    for (u32 r = 1; r < sources.ranks; ++r)
-      sum.add(load_weak(sources.base + r * sources.stride_bytes, at, width));
-    const u32 rounded = sum.rounded();
-    store_weak(to, at, width, rounded);
-    if (also_to != nullptr) store_weak(also_to, at, width, rounded);
-  });
+  detail::reduce_from<Element>(
+      to, also_to, [&](u32 rank) { return from.base + rank * from.stride_bytes; },
+      kRanks == 0 ? from.ranks : kRanks, detail::is_vector_aligned(from.base), count_elements, range);
+}
+
+// to[range] = first[range] + second[range], added in fp32 and rounded once; `also_to`, unless null, gets the
+// same.
+template <class Element>
+inline void add_ranges(void* to, void* also_to, const void* first, const void* second, u64 count_elements,
+                       VectorRange range) {
+  detail::reduce_from<Element>(
+      to, also_to, [&](u32 which) { return static_cast<const char*>(which == 0 ? first : second); }, 2,
+      detail::is_vector_aligned(first) && detail::is_vector_aligned(second), count_elements, range);
 }
 
 }  // namespace arb::machine

@@ -1,0 +1,121 @@
+// Data that is its own flag: every 32-bit word of an area holds the sentinel until the writer's payload
+// replaces it, and the reader puts the sentinel back. No fence, no flag, one one-way trip.
+//
+// What this rests on:
+//   - a 4-byte word is written and read whole; vectors may arrive in any order and in pieces;
+//   - the boundary between two kernels of a stream (or the wait for the previous kernel) orders all accesses
+//   of the
+//     first before all of the second for the whole system, as a system-scope fence by every thread would.
+// The sentinel is a NaN in every dtype (two NaNs for 2-byte types), so a payload word that equals it can be
+// rewritten to another NaN; any payload is allowed.
+#pragma once
+
+#include <arb/abi.h>
+
+#include <machine/execution.cuh>
+#include <machine/mailboxes.cuh>
+#include <machine/range.cuh>
+#include <machine/types.cuh>
+#include <machine/wait.cuh>
+
+namespace arb::machine::detail {
+
+ARB_DEVICE bool arrived(const Vector& vector) {
+  return vector.word[0] != sentinel && vector.word[1] != sentinel && vector.word[2] != sentinel &&
+         vector.word[3] != sentinel;
+}
+
+ARB_DEVICE void store_relaxed_system(Vector* address, const Vector& vector) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(vector.word[0]),
+               "r"(vector.word[1]), "r"(vector.word[2]), "r"(vector.word[3])
+               : "memory");
+}
+
+ARB_DEVICE Vector load_relaxed_system(const Vector* address) {
+  Vector vector;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(vector.word[0]), "=r"(vector.word[1]), "=r"(vector.word[2]), "=r"(vector.word[3])
+               : "l"(address)
+               : "memory");
+  return vector;
+}
+
+// Vector `index` of a message whose address is aligned to the element only; elements past the end are zero.
+template <class Element>
+ARB_DEVICE Vector load_vector(const void* message, u64 count_elements, u64 index, bool aligned) {
+  constexpr u32 per_vector = elements_per_vector<Element>();
+  if (__builtin_expect(aligned && (index + 1) * per_vector <= count_elements, 1))
+    return static_cast<const Vector*>(message)[index];
+  Vector vector{};
+#pragma unroll
+  for (u32 e = 0; e < per_vector; ++e) {
+    const u64 i = index * per_vector + e;
+    if (i < count_elements)
+      vector.word[e * Element::bytes / 4] |= load_element<Element>(message, i)
+                                             << (e * Element::bytes % 4 * 8);
+  }
+  return vector;
+}
+
+template <class Element>
+ARB_DEVICE void store_vector(void* message, u64 count_elements, u64 index, bool aligned,
+                             const Vector& vector) {
+  constexpr u32 per_vector = elements_per_vector<Element>();
+  if (__builtin_expect(aligned && (index + 1) * per_vector <= count_elements, 1)) {
+    static_cast<Vector*>(message)[index] = vector;
+    return;
+  }
+#pragma unroll
+  for (u32 e = 0; e < per_vector; ++e) {
+    const u64 i = index * per_vector + e;
+    if (i < count_elements)
+      store_element<Element>(message, i, vector.word[e * Element::bytes / 4] >> (e * Element::bytes % 4 * 8));
+  }
+}
+
+// Polls one vector until all of it has arrived.
+ARB_DEVICE Vector wait_arrived(const Vector* address, const WaitContext& context, Reason reason) {
+  u64 start_ns = 0;
+  for (u32 poll = 1;; ++poll) {
+    const Vector vector = load_relaxed_system(address);
+    if (arrived(vector) || must_give_up(poll, start_ns, context, reason, 0, sentinel)) return vector;
+  }
+}
+
+ARB_DEVICE void refill_one(Vector* address, Site) {
+  store_relaxed_system(address, Vector{{sentinel, sentinel, sentinel, sentinel}});
+}
+
+// Polls one vector of every peer's area until all have arrived; part[own] is left alone. Ends early when the
+// deadline passes, as every wait does (wait.cuh).
+template <u32 kRanks>
+ARB_DEVICE void wait_all_arrived(Vector (&part)[kRanks == 0 ? max_ranks : kRanks], const Mailboxes& mail,
+                                 u32 index, const WaitContext& context, Phase phase) {
+  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+  u64 start_ns = 0;
+  for (u32 poll = 1;; ++poll) {
+    u32 missing = most;
+#pragma unroll
+    for (u32 r = 0; r < most; ++r)
+      if ((kRanks != 0 || r < mail.members) && r != mail.member)
+        part[r] = load_relaxed_system(reinterpret_cast<const Vector*>(mail.area(mail.member, r)) + index);
+#pragma unroll
+    for (u32 r = 0; r < most; ++r)
+      if ((kRanks != 0 || r < mail.members) && r != mail.member && !arrived(part[r])) missing = r;
+    if (missing == most || must_give_up(poll, start_ns, context, {phase, mail.rank_of(missing)}, 0, sentinel))
+      return;
+  }
+}
+
+}  // namespace arb::machine::detail
+
+#include <machine/exchange.cuh>
+
+namespace arb::machine {
+
+using by_vector::exchange_message;
+using by_vector::gather_shares;
+using by_vector::reduce_and_broadcast_share;
+using by_vector::scatter_shares;
+
+}  // namespace arb::machine
