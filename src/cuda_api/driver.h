@@ -18,19 +18,20 @@ namespace arb::cuda {
   entry(cuDeviceGetAttribute) entry(cuDeviceTotalMem) entry(cuDeviceGetPCIBusId)                   \
   entry(cuDeviceCanAccessPeer) entry(cuDevicePrimaryCtxRelease) entry(cuCtxSetCurrent)             \
   entry(cuCtxSynchronize) entry(cuCtxEnablePeerAccess) entry(cuMemAlloc) entry(cuMemFree)          \
-  entry(cuMemFreeHost) entry(cuMemHostGetDevicePointer) entry(cuMemGetInfo) entry(cuMemcpyHtoD)    \
-  entry(cuMemcpyDtoH) entry(cuMemcpyAsync) entry(cuMemsetD8Async) entry(cuMemAddressFree)          \
-  entry(cuMemCreate) entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess)   \
+  entry(cuMemFreeHost) entry(cuMemGetInfo) entry(cuMemcpyHtoD) entry(cuMemcpyDtoH)                 \
+  entry(cuMemcpyAsync) entry(cuMemsetD8Async) entry(cuMemAddressFree) entry(cuMemCreate)           \
+  entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess)                      \
   entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)                        \
   entry(cuIpcGetMemHandle) entry(cuIpcCloseMemHandle) entry(cuLibraryLoadData)                     \
   entry(cuLibraryUnload) entry(cuLibraryGetKernel) entry(cuKernelGetFunction)                      \
-  entry(cuKernelGetParamInfo) entry(cuKernelGetAttribute) entry(cuStreamCreate)                    \
-  entry(cuStreamDestroy) entry(cuStreamQuery) entry(cuStreamSynchronize) entry(cuLaunchKernelEx)   \
-  entry(cuStreamBeginCapture) entry(cuStreamEndCapture) entry(cuEventCreate)                       \
-  entry(cuEventDestroy) entry(cuEventRecord) entry(cuEventQuery) entry(cuEventElapsedTime)         \
-  entry(cuGraphCreate) entry(cuGraphDestroy) entry(cuGraphAddNode_v2)                              \
+  entry(cuKernelGetParamInfo) entry(cuStreamCreate) entry(cuStreamDestroy) entry(cuStreamQuery)    \
+  entry(cuStreamSynchronize) entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)                   \
+  entry(cuStreamEndCapture) entry(cuEventCreate) entry(cuEventDestroy) entry(cuEventRecord)        \
+  entry(cuEventElapsedTime) entry(cuGraphCreate) entry(cuGraphDestroy) entry(cuGraphAddNode_v2)    \
   entry(cuGraphInstantiateWithParams) entry(cuGraphUpload) entry(cuGraphLaunch)                    \
-  entry(cuGraphExecDestroy) entry(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+  entry(cuGraphExecDestroy) entry(cuOccupancyMaxActiveBlocksPerMultiprocessor)                     \
+  entry(cuDevicePrimaryCtxRetain) entry(cuIpcOpenMemHandle) entry(cuMemAddressReserve)             \
+  entry(cuMemGetAllocationGranularity) entry(cuMemHostAlloc)
 // clang-format on
 
 // One member a driver function, of exactly its type.
