@@ -80,7 +80,6 @@ constexpr std::string_view name_of(Plant plant) {
   return "none";
 }
 
-
 // Reads a dtype by its own name or by nccl-tests' (bfloat16, half, float); empty for anything else.
 constexpr std::optional<Dtype> dtype_from(std::string_view name) {
   if (name == "bf16" || name == "bfloat16") return Dtype::bf16;

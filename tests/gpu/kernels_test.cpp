@@ -264,13 +264,8 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     inputs.dtype = static_cast<DtypeCode>(dtype);
     const auto check = [&] {
       rank.stream.set_bytes(record.data(), 0, sizeof(CheckRecord));
-      const CheckParams params{tensor.data(),
-                               reinterpret_cast<CheckRecord*>(record.data()),
-                               inputs,
-                               1e-9,
-                               0,
-                               1,
-                               0};
+      const CheckParams params{
+          tensor.data(), reinterpret_cast<CheckRecord*>(record.data()), inputs, 1e-9, 0, 1, 0};
       rank.stream.launch(ranks.support().check, {4, 128}, params);
       ranks.wait("checking");
       CheckRecord found{};
