@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "errors.h"
-#include "probe/experiments.h"
+#include "probe/trials.h"
 
 namespace arb {
 

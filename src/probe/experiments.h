@@ -37,8 +37,4 @@ struct DeepOptions {
 // "deep.*".
 std::vector<Experiment> run_experiments(const Box& box, Facts& facts, const DeepOptions& options);
 
-// What a child process of the probe runs; `task` is its command line after "probe-child". Prints JSON to
-// standard output and returns the exit status.
-int child_main(const std::vector<std::string>& task);
-
 }  // namespace arb::probe

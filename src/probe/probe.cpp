@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <future>
 #include <stdexcept>
@@ -22,11 +23,14 @@ namespace {
 // A healthy machine takes some tenths of a second; without a persistence daemon the driver wakes each GPU
 // first.
 constexpr std::chrono::milliseconds answer_deadline{8'000};
+// Set for the children: a program that takes "probe-child" for an order to probe must not start others for
+// ever.
+constexpr const char* within_probe = "ARBENCH_WITHIN_PROBE";
 
 Answers ask(const std::filesystem::path& program, const std::string& whom, std::string& why) {
   const ChildSaid said = run_child({.program = program,
                                     .arguments = {"probe-child", whom},
-                                    .environment = {},
+                                    .environment = {{within_probe, "1"}},
                                     .deadline = answer_deadline});
   why = said.problem();
   if (!why.empty()) {
@@ -99,6 +103,11 @@ std::map<std::string, std::string> default_assumption(const Facts& facts) {
 }  // namespace
 
 Answers ask_machine(const std::filesystem::path& program) {
+  if (std::getenv(within_probe) != nullptr) {
+    Answers none;
+    none.nvml_why = none.driver_why = "this process is itself a child of a probe";
+    return none;
+  }
   std::string nvml_why;
   std::string driver_why;
   auto driver_future = std::async(std::launch::async, [&] { return ask(program, "driver", driver_why); });
