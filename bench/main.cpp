@@ -89,6 +89,37 @@ std::string command_line(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     if (!text.empty()) text += ' ';
     const bool plain = argument.find_first_not_of(
+void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
+  app.add_option_function<std::string>(
+      "--for",
+      [&options](const std::string& text) {
+        options.for_s = arb::seconds_from(text);
+        if (!options.for_s || *options.for_s == 0)
+          throw CLI::ValidationError("--for", "'" + text + "' is no time; write 90s, 2m or 1h");
+      },
+      "how long to verify: 90s, 2m, 1h (default: 100000 calls of each contender on all GPUs, fewer on "
+      "virtual "
+      "ranks)");
+  RunOptions& run = options.run;
+  add_list(app, "--contender", run.contenders, "contenders (default all; see arbench list)");
+  add_list(app, "--toolkit", run.toolkits, "toolkits, such as 12.8 or 13.0-nvcc (default all, by NVRTC)");
+  app.add_option("-g,--ngpus", run.gpus, "GPUs (default: all that reach each other, or one)");
+  app.add_option(
+      "--ranks", run.ranks,
+      "only so many ranks; they share GPUs where there are fewer (default: one a GPU, then 8, 3 and 5)");
+  app.add_option("--case", options.case_number, "only the case of that number, as a failure names it");
+  app.add_option("--seed", run.seed, "other cases (default 1)");
+  app.add_option("--nccl", run.nccl_paths,
+                 "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");
+  app.add_option("--bundles", run.bundles, "folder of kernel bundles (default: bundles/ beside the program)");
+  app.add_option("--results", run.results, "where results folders go (default ./results)");
+  app.add_flag("--emulate", run.emulate, "on the emulated machine even where there are GPUs");
+  app.add_option("--deadline", run.deadline_s, "seconds that a wait on a device may take (default 30)");
+  app.footer(
+      "Exit status: 0 good, 1 usage, 2 wrong data or a hang, 5 the environment cannot do it, or "
+      "interrupted.");
+}
+
                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                            "-_=+,.:/@%^") == std::string::npos;
     text += plain && !argument.empty() ? argument : "'" + argument + "'";
@@ -103,6 +134,7 @@ int run_program(std::vector<std::string> arguments) {
   // The record names the program, not where this machine has it.
   if (!arguments.empty()) arguments.front() = "arbench";
   run_options.command = command_line(arguments);
+  arb::VerifyOptions verify_options;
 
   CLI::App app(
       "Allreduce on this machine: who is fastest, is it right, and how far from the hardware's limit.",
@@ -115,6 +147,10 @@ int run_program(std::vector<std::string> arguments) {
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
   list->add_option("--nccl", list_options.nccl_paths, "a libnccl.so.2 or its folder; repeatable");
   CLI::App* worker = app.add_subcommand("worker", "");
+  CLI::App* verify = app.add_subcommand(
+      "verify",
+      "prove every contender right: changing data, graph replay, delays, virtual ranks, or emulated");
+  add_verify_options(*verify, verify_options);
   worker->group("");  // hidden: the coordinator starts it
   worker->add_option("--config", worker_config)->required();
 
@@ -156,6 +192,10 @@ int run_program(std::vector<std::string> arguments) {
 
 }  // namespace
 
+  if (verify->parsed()) {
+    verify_options.run.command = run_options.command;
+    return arb::verify_verb(verify_options, terminal, interrupt);
+  }
 int main(int argc, char** argv) {
   try {
     return run_program({argv, argv + argc});

@@ -45,6 +45,12 @@ struct RunOptions {
 struct ListOptions {
   bool json = false;
   std::filesystem::path bundles;
+struct VerifyOptions {
+  RunOptions run;                            // what the two verbs have in common
+  std::optional<std::uint64_t> for_s;        // how long to verify; empty: until every contender has its calls
+  std::optional<std::uint64_t> case_number;  // that case alone
+};
+
   std::vector<std::string> nccl_paths;
   std::filesystem::path worker_program = "/proc/self/exe";
 };
