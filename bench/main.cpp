@@ -68,6 +68,11 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--bundles", options.bundles,
                  "folder of kernel bundles (default: bundles/ beside the program)");
   app.add_option("--results", options.results, "where results folders go (default ./results)");
+  app.add_option("--world", options.world,
+                 "threads: one process holds all ranks; processes: one each, as serving engines run (default "
+                 "threads)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::World>{
+          {"threads", arb::World::threads}, {"processes", arb::World::processes}}));
   app.add_flag("--emulate", options.emulate, "run on the emulated machine even where there are GPUs");
   app.add_option("--ranks", options.ranks, "ranks of the emulated machine (default 8)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
@@ -84,11 +89,6 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       "interrupted.");
 }
 
-std::string command_line(const std::vector<std::string>& arguments) {
-  std::string text;
-  for (const std::string& argument : arguments) {
-    if (!text.empty()) text += ' ';
-    const bool plain = argument.find_first_not_of(
 void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
   app.add_option_function<std::string>(
       "--for",
@@ -120,6 +120,11 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
       "interrupted.");
 }
 
+std::string command_line(const std::vector<std::string>& arguments) {
+  std::string text;
+  for (const std::string& argument : arguments) {
+    if (!text.empty()) text += ' ';
+    const bool plain = argument.find_first_not_of(
                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                            "-_=+,.:/@%^") == std::string::npos;
     text += plain && !argument.empty() ? argument : "'" + argument + "'";
@@ -129,12 +134,12 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
 
 int run_program(std::vector<std::string> arguments) {
   RunOptions run_options;
+  arb::VerifyOptions verify_options;
   arb::ListOptions list_options;
   std::string worker_config;
   // The record names the program, not where this machine has it.
   if (!arguments.empty()) arguments.front() = "arbench";
   run_options.command = command_line(arguments);
-  arb::VerifyOptions verify_options;
 
   CLI::App app(
       "Allreduce on this machine: who is fastest, is it right, and how far from the hardware's limit.",
@@ -142,15 +147,15 @@ int run_program(std::vector<std::string> arguments) {
   app.require_subcommand(1);
   CLI::App* run = app.add_subcommand("run", "time every contender (or emulate them where there are no GPUs)");
   add_run_options(*run, run_options);
+  CLI::App* verify = app.add_subcommand(
+      "verify",
+      "prove every contender right: changing data, graph replay, delays, virtual ranks, or emulated");
+  add_verify_options(*verify, verify_options);
   CLI::App* list = app.add_subcommand("list", "contenders, kernel bundles, GPUs and NCCLs that are here");
   list->add_flag("--json", list_options.json, "as JSON");
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
   list->add_option("--nccl", list_options.nccl_paths, "a libnccl.so.2 or its folder; repeatable");
   CLI::App* worker = app.add_subcommand("worker", "");
-  CLI::App* verify = app.add_subcommand(
-      "verify",
-      "prove every contender right: changing data, graph replay, delays, virtual ranks, or emulated");
-  add_verify_options(*verify, verify_options);
   worker->group("");  // hidden: the coordinator starts it
   worker->add_option("--config", worker_config)->required();
 
@@ -187,15 +192,15 @@ int run_program(std::vector<std::string> arguments) {
   // A reader that goes away (`arbench run | head`) must not cost the results.
   std::signal(SIGPIPE, SIG_IGN);
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
+  if (verify->parsed()) {
+    verify_options.run.command = run_options.command;
+    return arb::verify_verb(verify_options, terminal, interrupt);
+  }
   return arb::run_verb(run_options, terminal, interrupt);
 }
 
 }  // namespace
 
-  if (verify->parsed()) {
-    verify_options.run.command = run_options.command;
-    return arb::verify_verb(verify_options, terminal, interrupt);
-  }
 int main(int argc, char** argv) {
   try {
     return run_program({argv, argv + argc});

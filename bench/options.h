@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "types.h"
+
 namespace arb {
 
 enum class Format : std::uint8_t { console, json, csv };
@@ -30,6 +32,7 @@ struct RunOptions {
   std::vector<std::string> nccl_paths;
   std::filesystem::path bundles;  // empty: bundles/ beside the program
   std::filesystem::path results = "results";
+  std::optional<World> world;  // threads where not said
   bool emulate = false;
   std::optional<std::uint32_t> ranks;
   std::uint32_t deadline_s = 30;  // of one wait on a device
@@ -42,15 +45,15 @@ struct RunOptions {
   std::filesystem::path worker_program = "/proc/self/exe";  // tests put a fake worker here
 };
 
-struct ListOptions {
-  bool json = false;
-  std::filesystem::path bundles;
 struct VerifyOptions {
   RunOptions run;                            // what the two verbs have in common
   std::optional<std::uint64_t> for_s;        // how long to verify; empty: until every contender has its calls
   std::optional<std::uint64_t> case_number;  // that case alone
 };
 
+struct ListOptions {
+  bool json = false;
+  std::filesystem::path bundles;
   std::vector<std::string> nccl_paths;
   std::filesystem::path worker_program = "/proc/self/exe";
 };

@@ -103,6 +103,9 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
   if (options_.gpus && options_.emulate) {
     throw UsageError("-g and --emulate contradict each other; --ranks says how many ranks to emulate");
   }
+  if (options_.world && options_.emulate) {
+    throw UsageError("--world says who holds the ranks on GPUs; with --emulate it has no meaning");
+  }
   if (!options_.bundles.empty()) {
     std::error_code error;
     if (!fs::is_directory(options_.bundles, error)) {
@@ -147,6 +150,7 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
   }
   environment_.evidence = machine_.evidence;
   environment_.ranks = machine_.ranks;
+  environment_.world = emulated ? "emulated" : std::string(name_of(options_.world.value_or(World::threads)));
   choose_bundles(say);
 }
 
@@ -241,6 +245,7 @@ std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint3
   const bool with_nccl = wants(true) && ranks <= gpus.size();
   WorkerSetup setup;
   setup.program = options_.worker_program;
+  setup.world = options_.world.value_or(World::threads);
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     setup.devices.push_back(gpus[rank % gpus.size()].ordinal);
   for (const Bundle& bundle : environment_.bundles) setup.bundle_folders.push_back(bundle.folder.string());
