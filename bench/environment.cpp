@@ -46,6 +46,7 @@ std::string environment_json(const Environment& environment) {
   Json json = {{"arbench", ARB_VERSION},
                {"evidence", name_of(environment.evidence)},
                {"ranks", environment.ranks},
+               {"world", environment.world},
                {"host_compiler", host_compiler()}};
   if (!environment.why_emulated.empty()) json["why_emulated"] = environment.why_emulated;
   if (environment.cuda_driver != 0) {
@@ -77,7 +78,8 @@ std::string environment_json(const Environment& environment) {
                       {"bandwidth_gbps", limits->bandwidth_gbps},
                       {"bandwidth_engine", limits->bandwidth_engine},
                       {"stamp_us", limits->stamp_us},
-                      {"clock_tick_ns", limits->clock_tick_ns}};
+                      {"clock_tick_ns", limits->clock_tick_ns},
+                      {"measured_by", "one process that holds all ranks"}};
   }
   json["variables"] = gpu_variables();
   return text_of(json);
@@ -95,6 +97,7 @@ std::map<std::string, std::string> environment_pairs(const Environment& environm
   std::map<std::string, std::string> pairs = {{"arbench", ARB_VERSION},
                                               {"evidence", std::string(name_of(environment.evidence))},
                                               {"ranks", std::to_string(environment.ranks)},
+                                              {"world", environment.world},
                                               {"host_compiler", host_compiler()}};
   if (environment.evidence == Evidence::emulated) {
     pairs["emulated_cells"] = "left out: they have no time; rows.csv has their data and traffic";

@@ -22,6 +22,7 @@ struct Environment {
   Evidence evidence = Evidence::emulated;
   std::string why_emulated;  // empty when measured or asked for
   std::uint32_t ranks = 0;
+  std::string world;  // the rows' world
   std::string driver;
   std::uint32_t cuda_driver = 0;
   std::vector<DeviceInfo> gpus;  // those of the ranks

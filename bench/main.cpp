@@ -70,6 +70,11 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
   app.add_option("--bundles", options.bundles,
                  "folder of kernel bundles (default: bundles/ beside the program)");
   app.add_option("--results", options.results, "where results folders go (default ./results)");
+  app.add_option("--world", options.world,
+                 "threads: one process holds all ranks; processes: one each, as serving engines run (default "
+                 "threads)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::World>{
+          {"threads", arb::World::threads}, {"processes", arb::World::processes}}));
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
   app.add_option("--seed", options.seed, "of the inputs (default 1)");
 }
@@ -147,6 +152,37 @@ void add_probe_options(CLI::App& app, arb::ProbeVerbOptions& options) {
   app.add_option("--box", options.probe.box, "a recorded box (root/ and box.json) instead of this machine");
 }
 
+void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
+  app.add_option_function<std::string>(
+      "--for",
+      [&options](const std::string& text) {
+        options.for_s = arb::seconds_from(text);
+        if (!options.for_s || *options.for_s == 0)
+          throw CLI::ValidationError("--for", "'" + text + "' is no time; write 90s, 2m or 1h");
+      },
+      "how long to verify: 90s, 2m, 1h (default: 100000 calls of each contender on all GPUs, fewer on "
+      "virtual "
+      "ranks)");
+  RunOptions& run = options.run;
+  add_list(app, "--contender", run.contenders, "contenders (default all; see arbench list)");
+  add_list(app, "--toolkit", run.toolkits, "toolkits, such as 12.8 or 13.0-nvcc (default all, by NVRTC)");
+  app.add_option("-g,--ngpus", run.gpus, "GPUs (default: all that reach each other, or one)");
+  app.add_option(
+      "--ranks", run.ranks,
+      "only so many ranks; they share GPUs where there are fewer (default: one a GPU, then 8, 3 and 5)");
+  app.add_option("--case", options.case_number, "only the case of that number, as a failure names it");
+  app.add_option("--seed", run.seed, "other cases (default 1)");
+  app.add_option("--nccl", run.nccl_paths,
+                 "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");
+  app.add_option("--bundles", run.bundles, "folder of kernel bundles (default: bundles/ beside the program)");
+  app.add_option("--results", run.results, "where results folders go (default ./results)");
+  app.add_flag("--emulate", run.emulate, "on the emulated machine even where there are GPUs");
+  app.add_option("--deadline", run.deadline_s, "seconds that a wait on a device may take (default 30)");
+  app.footer(
+      "Exit status: 0 good, 1 usage, 2 wrong data or a hang, 5 the environment cannot do it, or "
+      "interrupted.");
+}
+
 std::string command_line(const std::vector<std::string>& arguments) {
   std::string text;
   for (const std::string& argument : arguments) {
@@ -162,6 +198,7 @@ std::string command_line(const std::vector<std::string>& arguments) {
 int run_program(std::vector<std::string> arguments, bool resumed = false) {
   RunOptions run_options;
   CompareOptions compare_options;
+  arb::VerifyOptions verify_options;
   arb::ListOptions list_options;
   arb::ProbeVerbOptions probe_options;
   std::string worker_config;
@@ -186,6 +223,10 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   CLI::App* compare = app.add_subcommand(
       "compare", "is B faster than A? two toolkits, NCCLs, contenders, settings or finished runs");
   add_compare_options(*compare, compare_options);
+  CLI::App* verify = app.add_subcommand(
+      "verify",
+      "prove every contender right: changing data, graph replay, delays, virtual ranks, or emulated");
+  add_verify_options(*verify, verify_options);
   CLI::App* list = app.add_subcommand("list", "contenders, kernel bundles, GPUs and NCCLs that are here");
   list->add_flag("--json", list_options.json, "as JSON");
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
@@ -249,6 +290,10 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
   if (compare->parsed()) return arb::compare_verb(compare_options, terminal, interrupt);
+  if (verify->parsed()) {
+    verify_options.run.command = run_options.command;
+    return arb::verify_verb(verify_options, terminal, interrupt);
+  }
   return arb::run_verb(run_options, terminal, interrupt);
 }
 

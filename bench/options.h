@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "types.h"
+
 namespace arb {
 
 enum class Format : std::uint8_t { console, json, csv };
@@ -33,6 +35,7 @@ struct RunOptions {
   std::filesystem::path support_bundles;                // where the support bundle is; empty: with the others
   std::map<std::string, std::string> worker_variables;  // set in every worker's environment
   std::filesystem::path results = "results";
+  std::optional<World> world;  // threads where not said
   bool emulate = false;
   std::optional<std::uint32_t> ranks;
   std::uint32_t deadline_s = 30;  // of one wait on a device
@@ -61,6 +64,12 @@ struct CompareOptions {
   std::filesystem::path history;       // of nightly runs, for drift
   std::vector<std::string> sides;      // two results folders, or with static_only two bundles
   std::vector<std::string> arguments;  // of the verb, as typed, without --resume; for plan.json
+};
+
+struct VerifyOptions {
+  RunOptions run;                            // what the two verbs have in common
+  std::optional<std::uint64_t> for_s;        // how long to verify; empty: until every contender has its calls
+  std::optional<std::uint64_t> case_number;  // that case alone
 };
 
 struct ListOptions {

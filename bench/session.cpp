@@ -93,7 +93,7 @@ Sweep sweep_of(const RunOptions& options, Evidence evidence) {
 }
 
 Session::Session(const RunOptions& options, const std::string& log_folder, const Interrupt& interrupt,
-                 const Say& say)
+                 const Say& say, std::uint32_t least_gpus)
     : options_(options), log_folder_(log_folder), interrupt_(interrupt) {
   const auto in_range = [](std::uint32_t ranks) { return ranks >= 2 && ranks <= most_ranks; };
   if (options_.ranks && !in_range(*options_.ranks)) {
@@ -102,6 +102,9 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
   }
   if (options_.gpus && options_.emulate) {
     throw UsageError("-g and --emulate contradict each other; --ranks says how many ranks to emulate");
+  }
+  if (options_.world && options_.emulate) {
+    throw UsageError("--world says who holds the ranks on GPUs; with --emulate it has no meaning");
   }
   if (!options_.bundles.empty()) {
     std::error_code error;
@@ -124,7 +127,7 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
                       value));
     }
     const DriverFound driver = ask_driver(options_.worker_program, &interrupt_, driver_patience);
-    GpuChoice choice = choose_gpus(driver, options_.gpus);
+    GpuChoice choice = choose_gpus(driver, options_.gpus, least_gpus);
     environment_.gpus = std::move(choice.devices);
     environment_.driver = driver.hello.driver;
     environment_.cuda_driver = driver.hello.cuda_driver;
@@ -147,6 +150,7 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
   }
   environment_.evidence = machine_.evidence;
   environment_.ranks = machine_.ranks;
+  environment_.world = emulated ? "emulated" : std::string(name_of(options_.world.value_or(World::threads)));
   choose_bundles(say);
 }
 
@@ -224,13 +228,31 @@ void Session::choose_bundles(const Say& say) {
 
 std::unique_ptr<Backend> Session::launch(const Say& say, bool with_limits) {
   if (machine_.evidence == Evidence::emulated) return make_emulated_box(machine_.ranks);
+  auto backend = start_workers(say, machine_.ranks);
+  if (with_limits) {
+    const auto limits = backend->limits();
+    if (!environment_.limits) environment_.limits = limits;
+  }
+  return backend;
+}
+
+std::unique_ptr<Backend> Session::launch_team(const Say& say, std::uint32_t ranks) {
+  if (machine_.evidence == Evidence::emulated) return make_emulated_box(ranks);
+  return start_workers(say, ranks);
+}
+
+std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint32_t ranks) {
+  const std::vector<DeviceInfo>& gpus = environment_.gpus;
+  const bool with_nccl = wants(true) && ranks <= gpus.size();
   WorkerSetup setup;
   setup.program = options_.worker_program;
   setup.variables = options_.worker_variables;
-  for (const DeviceInfo& gpu : environment_.gpus) setup.devices.push_back(gpu.ordinal);
+  setup.world = options_.world.value_or(World::threads);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    setup.devices.push_back(gpus[rank % gpus.size()].ordinal);
   for (const Bundle& bundle : environment_.bundles) setup.bundle_folders.push_back(bundle.folder.string());
   setup.support_folder = environment_.support->folder.string();
-  if (wants(true)) {
+  if (with_nccl) {
     const bool first = environment_.nccls.empty();
     setup.nccl_alternatives = options_.nccl_paths.empty() && first;
     if (first) {
@@ -244,7 +266,7 @@ std::unique_ptr<Backend> Session::launch(const Say& say, bool with_limits) {
   setup.log_folder = log_folder_;
   setup.interrupt = &interrupt_;
   auto backend = std::make_unique<WorkerBackend>(setup);
-  if (machine_.nccls.empty() && wants(true)) {
+  if (machine_.nccls.empty() && with_nccl) {
     machine_.nccls = backend->nccl_names();
     const std::vector<std::string> paths = backend->nccl_paths();
     for (std::size_t i = 0; i < paths.size(); ++i)
@@ -253,10 +275,6 @@ std::unique_ptr<Backend> Session::launch(const Say& say, bool with_limits) {
       say("no NCCL takes part: the loader finds no libnccl.so.2 and none lies in the usual places; --nccl "
           "PATH takes one");
     }
-  }
-  if (with_limits) {
-    const auto limits = backend->limits();
-    if (!environment_.limits) environment_.limits = limits;
   }
   return backend;
 }

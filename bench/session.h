@@ -10,6 +10,7 @@
 #include "backend.h"
 #include "coordinator/bundles.h"
 #include "coordinator/interrupt.h"
+#include "coordinator/worker_backend.h"
 #include "environment.h"
 #include "options.h"
 #include "plan.h"
@@ -27,12 +28,16 @@ using Say = std::function<void(const std::string&)>;
 class Session {
  public:
   // Throws UsageError, EnvironmentError, Interrupted. `log_folder` gets the workers' output (empty: nowhere).
+  // With `least_gpus` 1 a single GPU will do, and launch() must be told how many ranks it holds.
   Session(const RunOptions& options, const std::string& log_folder, const Interrupt& interrupt,
-          const Say& say);
+          const Say& say, std::uint32_t least_gpus = 2);
 
   // A fresh set of workers, or the emulated box. Throws EnvironmentError, WorkerLost, Interrupted.
   // With `with_limits` the machine's limits are measured by each.
   [[nodiscard]] std::unique_ptr<Backend> launch(const Say& say, bool with_limits = true);
+  // The same for a team of `ranks` that take turns on the GPUs; NCCL takes part where none holds two of them.
+  // For verification: the machine's limits are not measured.
+  [[nodiscard]] std::unique_ptr<Backend> launch_team(const Say& say, std::uint32_t ranks);
   // What there is to ask for; with GPUs known whole after the first launch().
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] const Environment& environment() const { return environment_; }
@@ -43,6 +48,7 @@ class Session {
 
  private:
   void choose_bundles(const Say& say);
+  std::unique_ptr<WorkerBackend> start_workers(const Say& say, std::uint32_t ranks);
   [[nodiscard]] bool wants(bool nccl) const;
 
   RunOptions options_;

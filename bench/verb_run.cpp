@@ -35,8 +35,8 @@ std::string headline(const Session& session) {
   std::string text = fmt::format("# arbench {}: {}, {} ranks", ARB_VERSION, name_of(environment.evidence),
                                  environment.ranks);
   if (environment.gpus.empty()) return text + " on the emulated machine: data and traffic, no times\n";
-  text += fmt::format(" on {} GPUs, driver {}, CUDA {}\n", environment.gpus.size(), environment.driver,
-                      cuda_version_text(environment.cuda_driver));
+  text += fmt::format(" on {} GPUs as {}, driver {}, CUDA {}\n", environment.gpus.size(), environment.world,
+                      environment.driver, cuda_version_text(environment.cuda_driver));
   for (std::size_t rank = 0; rank < environment.gpus.size(); ++rank) {
     const DeviceInfo& gpu = environment.gpus[rank];
     text += fmt::format("#   rank {}: GPU {} {} {} {}\n", rank, gpu.ordinal, gpu.name, gpu.architecture,

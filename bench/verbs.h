@@ -21,6 +21,10 @@ struct Terminal {
 // do it, a cell that could not run, or an interrupt (what was complete is kept, in a folder named
 // -interrupted).
 int run_verb(const RunOptions& options, const Terminal& terminal, const Interrupt& interrupt);
+// Proves what can be proved on this machine: every contender under graph replay with data that changes, on
+// GPUs (virtual ranks too) or emulated; prints a table and leaves verify.csv in a results folder. Exit status:
+// as run_verb().
+int verify_verb(const VerifyOptions& options, const Terminal& terminal, const Interrupt& interrupt);
 // Prints contenders, bundles, GPUs and NCCLs. Exit status: 0; 5 when a bundle there cannot be used.
 int list_verb(const ListOptions& options, const Terminal& terminal, const Interrupt& interrupt);
 // Compares two arms by fresh launches, two finished runs, or two bundles without a GPU. Exit status: 0; 1

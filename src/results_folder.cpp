@@ -53,7 +53,7 @@ std::string utc_now(bool punctuated) {
                     : fmt::format("{:%Y-%m-%dT%H%M%S}", fmt::gmtime(now));
 }
 
-ResultsFolder::ResultsFolder(fs::path parent) : parent_(std::move(parent)) {
+ResultsFolder::ResultsFolder(fs::path parent, bool with_rows) : parent_(std::move(parent)) {
   std::error_code error;
   fs::create_directories(parent_, error);
   if (error) throw cannot_write(parent_, error.message());
@@ -61,6 +61,7 @@ ResultsFolder::ResultsFolder(fs::path parent) : parent_(std::move(parent)) {
   if (::mkdtemp(name.data()) == nullptr) throw cannot_write(parent_, std::strerror(errno));
   folder_ = name;
   fs::permissions(folder_, fs::perms(0755), error);
+  if (!with_rows) return;
   rows_file_.open(folder_ / "rows.csv", std::ios::binary);
   rows_file_ << csv_header() << '\n' << std::flush;
   if (!rows_file_) {

@@ -29,7 +29,8 @@ class ResultsFolder {
  public:
   // Makes a temporary folder in `parent` (which is made where missing) and tries it, so that an unwritable
   // one is found before anything runs. Throws EnvironmentError.
-  explicit ResultsFolder(std::filesystem::path parent);
+  // Without rows there is no rows.csv: what is found has a file of its own (write()).
+  explicit ResultsFolder(std::filesystem::path parent, bool with_rows = true);
   ResultsFolder(const ResultsFolder&) = delete;
   ResultsFolder& operator=(const ResultsFolder&) = delete;
   ResultsFolder(ResultsFolder&&) = delete;

@@ -58,6 +58,17 @@ std::optional<std::uint64_t> size_from(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<std::uint64_t> seconds_from(std::string_view text) {
+  constexpr std::uint64_t most_s = 366 * 24 * 3600;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const std::uint64_t factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (factor == 0 || number > most_s / factor) return std::nullopt;
+  return number * factor;
+}
+
 std::vector<std::string> split_list(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (true) {

@@ -14,6 +14,8 @@ namespace arb {
 std::string size_name(std::uint64_t size_bytes);
 // Reads "5760", "1K", "64M", "2G" (either case, an optional trailing B or iB); empty for anything else.
 std::optional<std::uint64_t> size_from(std::string_view text);
+// Reads "90", "90s", "2m", "1h" as seconds; empty for anything else.
+std::optional<std::uint64_t> seconds_from(std::string_view text);
 // Parts between commas, without surrounding blanks; empty parts are dropped.
 std::vector<std::string> split_list(std::string_view text, char separator = ',');
 // The candidate with the fewest edits to `name`, if that is close enough to be a typing error.

@@ -51,6 +51,9 @@ constexpr std::string_view name_of(Mode mode) {
 constexpr std::string_view name_of(Cache cache) {
   return cache == Cache::cold ? "cold" : "warm";
 }
+constexpr std::string_view name_of(World world) {
+  return world == World::processes ? "processes" : "threads";
+}
 constexpr std::string_view name_of(Evidence evidence) {
   switch (evidence) {
     case Evidence::measured:
@@ -63,9 +66,6 @@ constexpr std::string_view name_of(Evidence evidence) {
   return "emulated";
 }
 
-constexpr std::uint64_t size_of_bytes(Dtype dtype) {
-  return dtype == Dtype::fp32 ? 4 : 2;
-}
 constexpr std::string_view name_of(Plant plant) {
   switch (plant) {
     case Plant::input:
@@ -78,6 +78,10 @@ constexpr std::string_view name_of(Plant plant) {
       break;
   }
   return "none";
+}
+
+constexpr std::uint64_t size_of_bytes(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 4 : 2;
 }
 
 // Reads a dtype by its own name or by nccl-tests' (bfloat16, half, float); empty for anything else.

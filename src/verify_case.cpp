@@ -122,6 +122,21 @@ VerifyCase verify_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t
   return drawn;
 }
 
+Cell verify_cell(const CatalogRow& row, std::uint32_t ranks, std::uint32_t gpus, std::uint64_t number) {
+  const VerifyCase drawn = verify_case(row, ranks, gpus, number);
+  Cell cell;
+  cell.contender = row.contender;
+  cell.dtype = drawn.dtype;
+  cell.ranks = ranks;
+  cell.island_ranks = drawn.island_ranks;
+  cell.bytes = drawn.bytes();
+  cell.place = drawn.place;
+  cell.calls_per_graph = drawn.calls_per_graph();
+  cell.seed = number;
+  cell.verify_calls = drawn.calls;
+  return cell;
+}
+
 std::uint64_t plantable_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t gpus,
                              std::uint64_t number) {
   for (;; ++number) {

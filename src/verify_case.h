@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "catalog.h"
+#include "cell.h"
 #include "schedule.h"
 #include "types.h"
 
@@ -43,6 +44,8 @@ bool can_verify(const CatalogRow& row, std::uint32_t ranks);
 // The case `number` of a contender on `ranks` ranks that live on `gpus` GPUs: 64 MB are the most, and less
 // where ranks share GPUs.
 VerifyCase verify_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t gpus, std::uint64_t number);
+// The same as a cell, for a worker that holds the team; bundle or NCCL are the caller's.
+Cell verify_cell(const CatalogRow& row, std::uint32_t ranks, std::uint32_t gpus, std::uint64_t number);
 // The first case from `number` on in which a planted fault must come to light: a short message of which every
 // element counts.
 std::uint64_t plantable_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t gpus,

@@ -24,6 +24,7 @@ void fields(Is<WorkerConfig> auto& config, Visitor& visit) {
   visit("nccl_library", config.nccl_library);
   visit("deadline_ms", config.deadline_ms);
   visit("world", config.world);
+  visit("rank", config.rank);
 }
 
 template <typename Visitor>
@@ -74,9 +75,9 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("samples", cell.samples);
   visit("warmups", cell.warmups);
   visit("seed", cell.seed);
-  visit("check", cell.check);
   visit("verify_calls", cell.verify_calls);
   visit("plant", cell.plant);
+  visit("check", cell.check);
 }
 
 template <typename Visitor>
@@ -134,11 +135,11 @@ constexpr std::array all_of<Mode> = {Mode::isolated, Mode::pipelined};
 template <>
 constexpr std::array all_of<Cache> = {Cache::cold, Cache::warm};
 template <>
-constexpr std::array all_of<Op> = {Op::hello, Op::limits, Op::run, Op::quit};
 constexpr std::array all_of<World> = {World::threads, World::processes};
 template <>
 constexpr std::array all_of<Plant> = {Plant::none, Plant::input, Plant::output, Plant::absent};
 template <>
+constexpr std::array all_of<Op> = {Op::hello, Op::limits, Op::run, Op::quit};
 
 template <typename T>
 concept Named = std::is_enum_v<T>;

@@ -42,7 +42,9 @@ struct WorkerConfig {
       bundle_folders;                  // one folder a bundle (`bundles/13.0-nvrtc`), `support` among them
   std::string nccl_library;            // path to load; empty: NCCL cells are refused
   std::uint64_t deadline_ms = 30'000;  // of every wait on a device; a replay past it is a hang
-  std::string world = "threads";       // who holds the ranks; only "threads" now
+  World world = World::threads;        // processes: this worker holds one rank, and finds its sockets to
+                                       // the others (rendezvous.h) from worker_socket_fd + 1 on
+  std::uint32_t rank = 0;              // which one
 
   friend bool operator==(const WorkerConfig&, const WorkerConfig&) = default;
 };

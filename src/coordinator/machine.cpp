@@ -75,7 +75,7 @@ std::vector<DeviceInfo> mutual_peers(const std::vector<DeviceInfo>& devices,
   return {};
 }
 
-GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wanted) {
+GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wanted, std::uint32_t least) {
   GpuChoice choice;
   const std::size_t there = found.hello.devices.size();
   const auto count_text = [](std::size_t count) {
@@ -83,14 +83,18 @@ GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wan
   };
   if (!found.problem.empty()) {
     choice.why_none = found.problem;
-  } else if (there < 2) {
+  } else if (there < least) {
     choice.why_none =
         fmt::format("there {} {} and an allreduce needs 2", there == 1 ? "is" : "are", count_text(there));
+  } else if (least < 2 && (wanted == 1u || there == 1)) {
+    choice.devices = {found.hello.devices.front()};
   } else {
     choice.devices = mutual_peers(found.hello.devices, wanted);
     if (choice.devices.empty()) {
       choice.devices = mutual_peers(found.hello.devices, std::nullopt);
-      if (choice.devices.empty()) {
+      if (choice.devices.empty() && least < 2) {
+        choice.devices = {found.hello.devices.front()};
+      } else if (choice.devices.empty()) {
         choice.why_none = fmt::format("none of the {} can read another's memory (no P2P)", count_text(there));
       }
     }

@@ -38,8 +38,9 @@ struct GpuChoice {
   std::vector<DeviceInfo> devices;
   std::string why_none;  // one clause: "there is 1 GPU and an allreduce needs 2"
 };
-// Throws UsageError when `wanted` (-g) asks for more GPUs than can be used, naming how many can.
-GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wanted);
+// Throws UsageError when `wanted` (-g) asks for more GPUs than can be used, naming how many can. With `least`
+// 1 a single GPU will do, for virtual ranks.
+GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wanted, std::uint32_t least = 2);
 
 // "12.8" of 12080.
 std::string cuda_version_text(std::uint32_t cuda_version);

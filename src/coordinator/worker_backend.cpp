@@ -7,6 +7,7 @@
 
 #include "measure.h"
 #include "plan.h"
+#include "worker_group.h"
 
 namespace arb {
 namespace {
@@ -24,31 +25,33 @@ struct WorkerBackend::Member {
   std::string who;
   std::string nccl_name;  // empty: the kernels' worker
   WorkerConfig config;
-  std::filesystem::path log_file;
-  std::unique_ptr<WorkerProcess> process;
+  std::string log;  // name of its log without the extension
+  std::unique_ptr<WorkerGroup> group;
   Hello hello;
 };
 
+WorkerBackend::Member WorkerBackend::make_member(std::string who, const std::string& log, World world) const {
+  Member made;
+  made.who = std::move(who);
+  made.log = log;
+  made.config.devices = setup_.devices;
+  if (!setup_.support_folder.empty()) made.config.bundle_folders = {setup_.support_folder};
+  made.config.deadline_ms = static_cast<std::uint64_t>(setup_.deadline.count());
+  made.config.world = world;
+  return made;
+}
+
 WorkerBackend::WorkerBackend(WorkerSetup setup) : setup_(std::move(setup)) {
-  const auto member = [&](std::string who, const std::string& log) {
-    auto made = std::make_unique<Member>();
-    made->who = std::move(who);
-    made->config.devices = setup_.devices;
-    if (!setup_.support_folder.empty()) made->config.bundle_folders = {setup_.support_folder};
-    made->config.deadline_ms = static_cast<std::uint64_t>(setup_.deadline.count());
-    made->config.world = world();
-    if (!setup_.log_folder.empty()) made->log_file = setup_.log_folder / log;
-    return made;
-  };
-  auto kernels = member("the kernels' worker", "worker-kernels.log");
+  auto kernels = std::make_unique<Member>(make_member("the kernels' worker", "worker-kernels", setup_.world));
   kernels->config.bundle_folders.insert(kernels->config.bundle_folders.end(), setup_.bundle_folders.begin(),
                                         setup_.bundle_folders.end());
   start(*kernels);
   members_.push_back(std::move(kernels));
 
   for (const std::string& library : setup_.nccl_libraries) {
-    auto nccl = member(fmt::format("the worker of NCCL {}", library),
-                       fmt::format("worker-nccl-{}.log", members_.size()));
+    auto nccl =
+        std::make_unique<Member>(make_member(fmt::format("the worker of NCCL {}", library),
+                                             fmt::format("worker-nccl-{}", members_.size()), setup_.world));
     nccl->config.nccl_library = library;
     start(*nccl);
     if (!nccl->hello.nccl_problem.empty()) {
@@ -72,15 +75,24 @@ WorkerBackend::WorkerBackend(WorkerSetup setup) : setup_(std::move(setup)) {
 
 WorkerBackend::~WorkerBackend() = default;
 
-void WorkerBackend::start(Member& member) {
-  member.process = std::make_unique<WorkerProcess>(WorkerLaunch{.who = member.who,
-                                                                .program = setup_.program,
-                                                                .arguments = worker_arguments(member.config),
-                                                                .variables = setup_.variables,
-                                                                .log_file = member.log_file,
-                                                                .interrupt = setup_.interrupt});
-  Reply reply = member.process->request({.op = Op::hello, .cell = {}}, greeting_allowance + setup_.deadline,
-                                        "starting on its GPUs");
+void WorkerBackend::start(Member& member) const {
+  std::vector<WorkerLaunch> launches;
+  const bool processes = member.config.world == World::processes;
+  for (std::uint32_t rank = 0; rank < (processes ? member.config.devices.size() : 1); ++rank) {
+    WorkerConfig config = member.config;
+    config.rank = rank;
+    const std::string of_rank = processes ? fmt::format("-rank{}", rank) : "";
+    launches.push_back(
+        {.who = processes ? fmt::format("{} (rank {})", member.who, rank) : member.who,
+         .program = setup_.program,
+         .arguments = worker_arguments(config),
+         .variables = setup_.variables,
+         .log_file = setup_.log_folder.empty() ? "" : setup_.log_folder / (member.log + of_rank + ".log"),
+         .interrupt = setup_.interrupt});
+  }
+  member.group = std::make_unique<WorkerGroup>(std::move(launches));
+  Reply reply = member.group->request({.op = Op::hello, .cell = {}}, greeting_allowance + setup_.deadline,
+                                      "starting on its GPUs");
   if (!reply.error.empty())
     throw EnvironmentError(fmt::format("{} cannot start: {}", member.who, reply.error));
   member.hello = std::move(*reply.hello);
@@ -92,9 +104,9 @@ void WorkerBackend::start(Member& member) {
 }
 
 Reply WorkerBackend::ask(Member& member, const Request& request, milliseconds deadline,
-                         const std::string& doing) {
-  if (member.process == nullptr || !member.process->alive()) start(member);
-  return member.process->request(request, deadline, doing);
+                         const std::string& doing) const {
+  if (member.group == nullptr || !member.group->alive()) start(member);
+  return member.group->request(request, deadline, doing);
 }
 
 WorkerBackend::Member& WorkerBackend::member_of(const Cell& cell) {
@@ -118,15 +130,27 @@ Outcome WorkerBackend::run(const Cell& cell) {
   } else {
     outcome.failure = reply.error;
   }
-  // Some errors of a device stick to its context and would be blamed on the next cell.
-  if (!outcome.failure.empty()) member.process->quit(quit_patience);
+  // Some errors of a device stick to its context and would be blamed on the next cell; and processes of which
+  // one gave up are out of step.
+  const bool out_of_step = setup_.world == World::processes && !outcome.wrong.empty();
+  if (!outcome.failure.empty() || out_of_step) member.group->quit(quit_patience);
   return outcome;
 }
 
 std::optional<MachineLimits> WorkerBackend::limits() {
   if (limits_) return limits_;
-  Reply reply = ask(*members_.front(), {.op = Op::limits, .cell = {}}, limits_allowance + setup_.deadline,
-                    "measuring the machine's limits");
+  const auto measure = [&](Member& member) {
+    return ask(member, {.op = Op::limits, .cell = {}}, limits_allowance + setup_.deadline,
+               "measuring the machine's limits");
+  };
+  Reply reply;
+  if (setup_.world == World::threads) {
+    reply = measure(*members_.front());
+  } else {
+    Member one = make_member("the worker that measures limits", "worker-limits", World::threads);
+    reply = measure(one);
+    one.group->quit(quit_patience);
+  }
   if (!reply.error.empty()) {
     throw EnvironmentError(fmt::format("the machine's limits cannot be measured: {}", reply.error));
   }
@@ -156,7 +180,7 @@ std::vector<std::string> WorkerBackend::nccl_paths() const {
 
 void WorkerBackend::quit() {
   for (const auto& member : members_) {
-    if (member->process != nullptr) member->process->quit(quit_patience);
+    if (member->group != nullptr) member->group->quit(quit_patience);
   }
 }
 

@@ -1,4 +1,5 @@
-// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library.
+// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library; or, with world
+// processes, so many a rank.
 #pragma once
 
 #include <chrono>
@@ -17,6 +18,7 @@ namespace arb {
 struct WorkerSetup {
   std::filesystem::path program = "/proc/self/exe";
   std::map<std::string, std::string> variables;  // set in every worker's environment
+  World world = World::threads;                  // who holds the ranks
   std::vector<std::uint32_t> devices;            // CUDA ordinals; rank r on devices[r]
   std::vector<std::string> bundle_folders;       // of contenders
   std::string support_folder;                    // the support bundle, loaded by every worker
@@ -38,13 +40,14 @@ class WorkerBackend final : public Backend {
   ~WorkerBackend() override;
 
   [[nodiscard]] Evidence evidence() const override { return Evidence::measured; }
-  [[nodiscard]] std::string world() const override { return "threads"; }
+  [[nodiscard]] std::string world() const override { return std::string(name_of(setup_.world)); }
   // Throws WorkerLost, Interrupted, EnvironmentError when the worker refuses the cell as a whole.
   Outcome run(const Cell& cell) override;
-  // Measured by the kernels' worker at the first call. Throws the same.
+  // Of the machine, whoever holds the ranks: measured at the first call by one worker that holds all of them.
+  // Throws the same.
   std::optional<MachineLimits> limits() override;
 
-  // What the kernels' worker said.
+  // What the kernels' worker said, of rank 0 where there are several.
   [[nodiscard]] const Hello& hello() const;
   // The NCCLs that loaded: names for Cell::nccl ("2.28.9+cuda13.0", with #2 where two libraries say the
   // same).
@@ -58,9 +61,10 @@ class WorkerBackend final : public Backend {
  private:
   struct Member;
   Member& member_of(const Cell& cell);
-  void start(Member& member);
+  Member make_member(std::string who, const std::string& log, World world) const;
+  void start(Member& member) const;
   Reply ask(Member& member, const Request& request, std::chrono::milliseconds deadline,
-            const std::string& doing);
+            const std::string& doing) const;
 
   WorkerSetup setup_;
   std::vector<std::unique_ptr<Member>> members_;  // [0] is the kernels' worker

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "descriptor.h"
 #include "errors.h"
 #include "text.h"
 
@@ -35,34 +36,16 @@ constexpr std::size_t kept_output_bytes = 4096;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Owns a descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(); }
-  void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-  [[nodiscard]] int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
-// The same descriptor under a number that the child's own (0 to 3) cannot collide with.
+// A copy of the descriptor under a number that the child's own (0 to 3, and those given) cannot collide with.
+Descriptor high_copy(int fd) {
+  constexpr int first = 64;
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, first);
+  if (copy < 0) throw_errno("fcntl");
+  return Descriptor(copy);
+}
 Descriptor high(int fd) {
   const Descriptor low(fd);
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 16);
-  if (moved < 0) throw_errno("fcntl");
-  return Descriptor(moved);
+  return high_copy(fd);
 }
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& set) {
@@ -112,9 +95,19 @@ class WorkerProcess::Child {
   Child& operator=(const Child&) = delete;
   ~Child() { kill_and_reap(); }
 
-  enum class Event : std::uint8_t { line, ended, deadline, interrupted, too_long };
-  // Sends `text` and waits until one of these has happened; a line is left in line().
-  Event exchange(std::string text, Clock::time_point deadline, const Interrupt* interrupt);
+  // What an exchange ends with; a line is left in line().
+  enum class Event : std::uint8_t { line, ended, too_long };
+  // Begins to send `text` and to wait for a line.
+  void begin(const std::string& text);
+  // What to poll for, and what follows from what was found.
+  static constexpr std::size_t watched = 2;
+  [[nodiscard]] std::array<pollfd, watched> watch() const;
+  std::optional<Event> react(const std::array<pollfd, watched>& entries);
+  // Polls until every one of `children` has had its event, told to `on_event(index, event)`, which may throw.
+  // False when the deadline passed first: `children` keeps those that wait. Throws Interrupted.
+  template <class OnEvent>
+  static bool watch_all(std::vector<std::pair<std::size_t, Child*>>& children, Clock::time_point deadline,
+                        const Interrupt* interrupt, OnEvent on_event);
   // Lets the process end by itself until `until`, then kills it and its group. Returns its wait status; a
   // process that had to be killed gives nothing.
   std::optional<int> wait_end(Clock::time_point until);
@@ -135,6 +128,8 @@ class WorkerProcess::Child {
   std::optional<int> status_;
   Descriptor socket_;
   Descriptor output_;
+  std::string to_send_;
+  std::size_t sent_ = 0;
   std::string received_;
   std::string line_;
   std::string kept_;
@@ -155,6 +150,8 @@ WorkerProcess::Child::Child(const WorkerLaunch& launch) {
   for (const Descriptor* ours : {&socket_, &output_}) {
     if (::fcntl(ours->get(), F_SETFL, O_NONBLOCK) != 0) throw_errno("fcntl");
   }
+  std::vector<Descriptor> given;
+  for (const int fd : launch.descriptors) given.push_back(high_copy(fd));
   if (!launch.log_file.empty()) log_.open(launch.log_file, std::ios::binary | std::ios::app);
 
   // Everything that allocates happens before fork: after it the child may call async-signal-safe functions
@@ -180,8 +177,10 @@ WorkerProcess::Child::Child(const WorkerLaunch& launch) {
     ::dup2(null.get(), STDIN_FILENO);
     ::dup2(child_output.get(), STDOUT_FILENO);
     ::dup2(child_output.get(), STDERR_FILENO);
-    ::dup2(child_socket.get(), worker_socket_fd);
-    ::close_range(worker_socket_fd + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    int own_fd = worker_socket_fd;
+    ::dup2(child_socket.get(), own_fd);
+    for (const Descriptor& descriptor : given) ::dup2(descriptor.get(), ++own_fd);
+    ::close_range(static_cast<unsigned>(own_fd) + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     ::execve(program.c_str(), argv.data(), envp.data());
     constexpr std::string_view sentence = "cannot start the worker's program\n";
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, sentence.data(), sentence.size());
@@ -252,39 +251,67 @@ bool WorkerProcess::Child::take_line() {
   return true;
 }
 
-auto WorkerProcess::Child::exchange(std::string text, Clock::time_point deadline, const Interrupt* interrupt)
-    -> Event {
-  std::size_t sent = 0;
-  while (true) {
+void WorkerProcess::Child::begin(const std::string& text) {
+  to_send_ = text;
+  sent_ = 0;
+}
+
+std::array<pollfd, WorkerProcess::Child::watched> WorkerProcess::Child::watch() const {
+  return {pollfd{.fd = socket_.get(),
+                 .events = static_cast<short>(sent_ < to_send_.size() ? POLLIN | POLLOUT : POLLIN),
+                 .revents = 0},
+          pollfd{.fd = output_.get(), .events = POLLIN, .revents = 0}};
+}
+
+auto WorkerProcess::Child::react(const std::array<pollfd, watched>& entries) -> std::optional<Event> {
+  if (entries[1].revents != 0) drain_output();
+  bool ended = has_ended();
+  if (sent_ < to_send_.size() && (entries[0].revents & POLLOUT) != 0) {
+    const ssize_t wrote =
+        ::send(socket_.get(), to_send_.data() + sent_, to_send_.size() - sent_, MSG_NOSIGNAL);
+    if (wrote > 0) sent_ += static_cast<std::size_t>(wrote);
+    if (wrote < 0 && errno != EAGAIN && errno != EINTR) ended = true;
+  }
+  // After its end once more: the answer may have come first.
+  if ((entries[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0 || ended) {
+    if (!read_socket()) ended = true;
+  }
+  if (take_line()) return Event::line;
+  if (received_.size() > longest_reply_bytes) return Event::too_long;
+  if (ended) return Event::ended;
+  return std::nullopt;
+}
+
+template <class OnEvent>
+bool WorkerProcess::Child::watch_all(std::vector<std::pair<std::size_t, Child*>>& children,
+                                     Clock::time_point deadline, const Interrupt* interrupt,
+                                     OnEvent on_event) {
+  while (!children.empty()) {
     const Clock::time_point now = Clock::now();
-    if (now >= deadline) return Event::deadline;
+    if (now >= deadline) return false;
     // Short naps, because a worker may end while a grandchild keeps its socket open.
     const auto left = std::chrono::ceil<milliseconds>(deadline - now);
     const int nap_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 100));
-    std::array<pollfd, 3> entries = {
-        pollfd{.fd = socket_.get(),
-               .events = static_cast<short>(sent < text.size() ? POLLIN | POLLOUT : POLLIN),
-               .revents = 0},
-        pollfd{.fd = output_.get(), .events = POLLIN, .revents = 0},
-        pollfd{.fd = interrupt != nullptr ? interrupt->fd() : -1, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> entries;
+    for (const auto& [index, child] : children) {
+      for (const pollfd& entry : child->watch()) entries.push_back(entry);
+    }
+    entries.push_back({.fd = interrupt != nullptr ? interrupt->fd() : -1, .events = POLLIN, .revents = 0});
     const int ready = ::poll(entries.data(), entries.size(), nap_ms);
     if (ready < 0 && errno != EINTR) throw_errno("poll");
-    if (entries[2].revents != 0) return Event::interrupted;
-    if (entries[1].revents != 0) drain_output();
-    bool ended = has_ended();
-    if (sent < text.size() && (entries[0].revents & POLLOUT) != 0) {
-      const ssize_t wrote = ::send(socket_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-      if (wrote > 0) sent += static_cast<std::size_t>(wrote);
-      if (wrote < 0 && errno != EAGAIN && errno != EINTR) ended = true;
+    if (entries.back().revents != 0) throw Interrupted();
+    std::vector<std::pair<std::size_t, Child*>> waiting;
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      const auto [index, child] = children[i];
+      const auto event = child->react({entries[watched * i], entries[watched * i + 1]});
+      if (event)
+        on_event(index, *event);
+      else
+        waiting.push_back(children[i]);
     }
-    // After its end once more: the answer may have come first.
-    if ((entries[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0 || ended) {
-      if (!read_socket()) ended = true;
-    }
-    if (take_line()) return Event::line;
-    if (received_.size() > longest_reply_bytes) return Event::too_long;
-    if (ended) return Event::ended;
+    children = std::move(waiting);
   }
+  return true;
 }
 
 std::optional<int> WorkerProcess::Child::wait_end(Clock::time_point until) {
@@ -318,75 +345,115 @@ bool WorkerProcess::alive() const {
   return child_ != nullptr;
 }
 
-Reply WorkerProcess::request(const Request& request, milliseconds deadline, std::string_view doing) {
-  using Cause = WorkerLost::Cause;
-  if (!alive()) throw WorkerLost(Cause::died, fmt::format("{}, {}: it was lost before", launch_.who, doing));
-  std::string text = to_wire(request) + "\n";
-  const Clock::time_point begin = Clock::now();
+WorkerLost WorkerProcess::lose(WorkerLost::Cause cause, const std::string& what, std::string_view doing) {
+  child_->kill_and_reap();
+  const std::string words = child_->last_words();
+  child_.reset();
+  return {cause,
+          fmt::format("{}, {}: {}; {}", launch_.who, doing, what,
+                      words.empty() ? "it had said nothing on stderr" : "last on its stderr: " + words)};
+}
 
-  const auto lose = [&](Cause cause, const std::string& what) {
-    child_->kill_and_reap();
-    const std::string words = child_->last_words();
-    child_.reset();
-    return WorkerLost(
-        cause, fmt::format("{}, {}: {}; {}", launch_.who, doing, what,
-                           words.empty() ? "it had said nothing on stderr" : "last on its stderr: " + words));
-  };
-  const auto nonsense = [&](std::string_view why, std::string_view said) {
-    return lose(Cause::nonsense, fmt::format("it answered nonsense ({}): '{}'", why, one_line(said, 60)));
-  };
+WorkerLost WorkerProcess::nonsense(std::string_view why, std::string_view said, std::string_view doing) {
+  return lose(WorkerLost::Cause::nonsense,
+              fmt::format("it answered nonsense ({}): '{}'", why, one_line(said, 60)), doing);
+}
 
-  switch (child_->exchange(std::move(text), begin + deadline, launch_.interrupt)) {
-    case Child::Event::line:
-      break;
-    case Child::Event::interrupted:
-      child_.reset();
-      throw Interrupted();
-    case Child::Event::too_long:
-      throw nonsense("a line without end", child_->unfinished());
-    case Child::Event::deadline: {
-      const std::string half = child_->unfinished();
-      throw lose(
-          Cause::deadline,
-          fmt::format("no answer within {}, so it was killed{}", seconds_text(deadline),
-                      half.empty() ? "" : fmt::format(" (half a line came: '{}')", one_line(half, 60))));
-    }
-    case Child::Event::ended: {
-      const std::string half = child_->unfinished();
-      const auto status = child_->wait_end(std::min(begin + deadline, Clock::now() + milliseconds(1000)));
-      const std::string end = status ? "it " + end_text(*status) : "it closed its socket, so it was killed";
-      throw lose(
-          Cause::died,
-          end + (half.empty() ? "" : fmt::format(" in the middle of an answer ('{}')", one_line(half, 60))));
-    }
-  }
+WorkerLost WorkerProcess::too_late(milliseconds deadline, std::string_view doing) {
+  const std::string half = child_->unfinished();
+  return lose(WorkerLost::Cause::deadline,
+              fmt::format("no answer within {}, so it was killed{}", seconds_text(deadline),
+                          half.empty() ? "" : fmt::format(" (half a line came: '{}')", one_line(half, 60))),
+              doing);
+}
 
+WorkerLost WorkerProcess::ended(Clock::time_point until, std::string_view doing) {
+  const std::string half = child_->unfinished();
+  const auto status = child_->wait_end(std::min(until, Clock::now() + milliseconds(1000)));
+  const std::string end = status ? "it " + end_text(*status) : "it closed its socket, so it was killed";
+  return lose(
+      WorkerLost::Cause::died,
+      end + (half.empty() ? "" : fmt::format(" in the middle of an answer ('{}')", one_line(half, 60))),
+      doing);
+}
+
+Reply WorkerProcess::reply_to(const Request& request, std::string_view doing) {
   Reply reply;
   try {
     reply = reply_from_wire(child_->line());
   } catch (const WireError& error) {
-    throw nonsense(error.what(), child_->line());
+    throw nonsense(error.what(), child_->line(), doing);
   }
   if (reply.op != request.op)
-    throw nonsense(fmt::format("a reply to \"{}\"", name_of(reply.op)), child_->line());
-  if (!child_->unfinished().empty()) throw nonsense("more than one line", child_->unfinished());
+    throw nonsense(fmt::format("a reply to \"{}\"", name_of(reply.op)), child_->line(), doing);
+  if (!child_->unfinished().empty()) throw nonsense("more than one line", child_->unfinished(), doing);
   if (reply.cell && *reply.cell != *request.cell) {
-    throw lose(Cause::wrong_cell, fmt::format("it answered for another cell ({} at {} bytes)",
-                                              one_line(reply.cell->contender, 60), reply.cell->bytes));
+    throw lose(WorkerLost::Cause::wrong_cell,
+               fmt::format("it answered for another cell ({} at {} bytes)",
+                           one_line(reply.cell->contender, 60), reply.cell->bytes),
+               doing);
   }
   return reply;
 }
 
+Reply WorkerProcess::request(const Request& request, milliseconds deadline, std::string_view doing) {
+  WorkerProcess* const self = this;
+  return std::move(request_all(std::span(&self, 1), request, deadline, doing).front());
+}
+
+std::vector<Reply> WorkerProcess::request_all(std::span<WorkerProcess* const> workers, const Request& request,
+                                              milliseconds deadline, std::string_view doing) {
+  const std::string text = to_wire(request) + "\n";
+  const Clock::time_point until = Clock::now() + deadline;
+  std::vector<Reply> replies(workers.size());
+  try {
+    std::vector<std::pair<std::size_t, Child*>> waiting;
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      if (!workers[i]->alive()) {
+        throw WorkerLost(WorkerLost::Cause::died,
+                         fmt::format("{}, {}: it was lost before", workers[i]->launch_.who, doing));
+      }
+      workers[i]->child_->begin(text);
+      waiting.emplace_back(i, workers[i]->child_.get());
+    }
+    const auto take = [&](std::size_t i, Child::Event event) {
+      WorkerProcess& worker = *workers[i];
+      if (event == Child::Event::too_long)
+        throw worker.nonsense("a line without end", worker.child_->unfinished(), doing);
+      if (event == Child::Event::ended) throw worker.ended(until, doing);
+      replies[i] = worker.reply_to(request, doing);
+    };
+    if (!Child::watch_all(waiting, until, workers.front()->launch_.interrupt, take)) {
+      throw workers[waiting.front().first]->too_late(deadline, doing);
+    }
+  } catch (...) {
+    for (WorkerProcess* const worker : workers) worker->child_.reset();
+    throw;
+  }
+  return replies;
+}
+
 void WorkerProcess::quit(milliseconds patience) noexcept {
-  if (!alive()) return;
+  WorkerProcess* const self = this;
+  quit_all(std::span(&self, 1), patience);
+}
+
+void WorkerProcess::quit_all(std::span<WorkerProcess* const> workers, milliseconds patience) noexcept {
   try {
     const Clock::time_point until = Clock::now() + patience;
-    child_->exchange(to_wire(Request{.op = Op::quit, .cell = {}}) + "\n", until, nullptr);
-    child_->wait_end(until);
+    std::vector<std::pair<std::size_t, Child*>> waiting;
+    for (WorkerProcess* const worker : workers) {
+      if (!worker->alive()) continue;
+      worker->child_->begin(to_wire(Request{.op = Op::quit, .cell = {}}) + "\n");
+      waiting.emplace_back(waiting.size(), worker->child_.get());
+    }
+    auto ending = waiting;
+    Child::watch_all(waiting, until, nullptr, [](std::size_t, Child::Event) {});
+    for (const auto& [index, child] : ending) child->wait_end(until);
   } catch (const std::exception&) {
-    // The destructor kills it.
+    // The destructor kills them.
   }
-  child_.reset();
+  for (WorkerProcess* const worker : workers) worker->child_.reset();
 }
 
 }  // namespace arb

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -35,12 +36,13 @@ class WorkerLost : public std::runtime_error {
 
 // How to start a worker.
 struct WorkerLaunch {
-  std::string who;                                   // for sentences: "the kernels' worker"
-  std::filesystem::path program = "/proc/self/exe";  // tests put a fake worker here
-  std::vector<std::string> arguments;                // after the program's name
-  std::map<std::string, std::string> variables;      // set in its environment, over what is there
+  std::string who;                                    // for sentences: "the kernels' worker"
+  std::filesystem::path program = "/proc/self/exe";   // tests put a fake worker here
+  std::vector<std::string> arguments;                 // after the program's name
+  std::map<std::string, std::string> variables = {};  // set in its environment, over what is there
   std::filesystem::path log_file;        // gets its stdout and stderr; empty: only the last lines are kept
   const Interrupt* interrupt = nullptr;  // must outlive the worker; null: requests cannot be interrupted
+  std::vector<int> descriptors = {};     // the worker has them too, as worker_socket_fd + 1 and so on
 };
 // The arguments that make `arbench` a worker with this configuration.
 std::vector<std::string> worker_arguments(const WorkerConfig& config);
@@ -66,11 +68,24 @@ class WorkerProcess {
   Reply request(const Request& request, std::chrono::milliseconds deadline, std::string_view doing);
   // Asks the worker to end and gives it `patience` before it is killed; never throws.
   void quit(std::chrono::milliseconds patience) noexcept;
+  // The same for workers that need each other: all get the request before any reply is waited for. One that
+  // is lost takes the others with it.
+  static std::vector<Reply> request_all(std::span<WorkerProcess* const> workers, const Request& request,
+                                        std::chrono::milliseconds deadline, std::string_view doing);
+  static void quit_all(std::span<WorkerProcess* const> workers, std::chrono::milliseconds patience) noexcept;
   // False once it was lost, interrupted or asked to quit.
   [[nodiscard]] bool alive() const;
 
  private:
   class Child;
+  // Kills the worker; the error to throw.
+  WorkerLost lose(WorkerLost::Cause cause, const std::string& what, std::string_view doing);
+  WorkerLost nonsense(std::string_view why, std::string_view said, std::string_view doing);
+  WorkerLost too_late(std::chrono::milliseconds deadline, std::string_view doing);
+  WorkerLost ended(std::chrono::steady_clock::time_point until, std::string_view doing);
+  // The reply in the line that came; throws WorkerLost where it is none to `request`.
+  Reply reply_to(const Request& request, std::string_view doing);
+
   std::unique_ptr<Child> child_;
   WorkerLaunch launch_;
 };

@@ -2,6 +2,8 @@
 //   fake_worker BEHAVIOUR worker --config JSON
 // Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes. `slow` answers right,
 // with times 3% longer; `noisy` with times that differ from launch to launch.
+// the worker of that rank alone; the others are good.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -167,6 +169,12 @@ void misbehave(const std::string& behaviour, Reply& reply) {
     reply.outcome->failure = "its blocks do not fit on this GPU at once; take fewer ranks";
   }
   if (behaviour == "no_samples") reply.outcome->samples_us.clear();
+  // Of interest beside other ranks.
+  if (behaviour == "other_bits") reply.outcome->output_hash = "00000000deadbeee";
+  if (behaviour == "slower") {
+    for (double& sample_us : reply.outcome->samples_us) sample_us += 100;
+  }
+  if (behaviour == "fewer_samples") reply.outcome->samples_us.pop_back();
 }
 
 // What the coordinator promises a worker's environment.
@@ -177,11 +185,30 @@ bool environment_is_right() {
          std::string(connections) == "32";
 }
 
+// A worker of several has its sockets to the others, and no worker has any further descriptor.
+bool sockets_are_right(const WorkerConfig& config) {
+  const bool processes = config.world == World::processes;
+  const int sockets = !processes ? 0 : config.rank == 0 ? static_cast<int>(config.devices.size()) - 1 : 1;
+  for (int fd = worker_socket_fd + 1; fd < 64; ++fd) {
+    if ((::fcntl(fd, F_GETFD) != -1) != (fd <= worker_socket_fd + sockets)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string behaviour = argc > 1 ? argv[1] : "good";
+  std::string behaviour = argc > 1 ? argv[1] : "good";
   const WorkerConfig config = argc > 4 ? worker_config_from_wire(argv[4]) : WorkerConfig{};
+  if (const std::size_t colon = behaviour.find(':'); colon != std::string::npos) {
+    const bool mine = config.world == World::processes &&
+                      behaviour == "rank" + std::to_string(config.rank) + behaviour.substr(colon);
+    behaviour = mine ? behaviour.substr(colon + 1) : "good";
+  }
+  if (!sockets_are_right(config)) {
+    std::fputs("the sockets are not what a worker is promised\n", stderr);
+    return 8;
+  }
   if (!environment_is_right()) {
     std::fputs("the environment is not what a worker is promised\n", stderr);
     return 8;

@@ -185,6 +185,72 @@ INSTANTIATE_TEST_SUITE_P(All, FakeRunFaults,
                                          RunFault{"no_samples", 5, "has no samples", "failed"}),
                          [](const auto& info) { return std::string(info.param.behaviour); });
 
+TEST_F(FakeRun, AProcessARankGivesTheSameRows) {
+  RunOptions asked = options("rank1:slower");
+  asked.contenders = {std::string(first_kernel().contender), std::string(first_nccl().contender)};
+  asked.nccl_paths = {nccl_path().string()};
+  const Result in_threads = run(asked);
+  EXPECT_EQ(in_threads.status, 0) << in_threads.err;
+  const PublishedRun threads = read_results(in_threads.folder);
+  fs::remove_all(results_path());
+  asked.world = World::processes;
+  const Result in_processes = run(asked);
+  EXPECT_EQ(in_processes.status, 0) << in_processes.err;
+  EXPECT_TRUE(has(in_processes.out, "as processes")) << in_processes.out;
+  const PublishedRun processes = read_results(in_processes.folder);
+  ASSERT_EQ(processes.rows.size(), threads.rows.size());
+  for (std::size_t i = 0; i < threads.rows.size(); ++i) {
+    EXPECT_EQ(threads.rows[i]->world, "threads");
+    EXPECT_EQ(processes.rows[i]->world, "processes");
+    EXPECT_EQ(processes.rows[i]->samples, threads.rows[i]->samples);
+    // The slower rank makes the time.
+    const double slower_us = processes.rows[i]->bytes == 2048 ? 100 : 0;
+    EXPECT_DOUBLE_EQ(*processes.rows[i]->p50_us, *threads.rows[i]->p50_us + slower_us);
+  }
+  const auto environment = nlohmann::json::parse(test::read_file(in_processes.folder / "environment.json"));
+  EXPECT_EQ(environment["world"], "processes");
+  EXPECT_EQ(environment["limits"]["measured_by"], "one process that holds all ranks");
+}
+
+TEST_F(FakeRun, WhoHoldsTheRanksMeansNothingInTheEmulator) {
+  RunOptions asked = options("good");
+  asked.world = World::processes;
+  asked.emulate = true;
+  const Result result = run(asked);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(has(result.err, "--world") && has(result.err, "--emulate")) << result.err;
+}
+
+class FakeProcessFaults : public FakeRun, public testing::WithParamInterface<RunFault> {};
+
+TEST_P(FakeProcessFaults, OneRankStopsTheCellAndNotTheRun) {
+  const RunFault& fault = GetParam();
+  RunOptions asked = options(std::string("rank1:") + fault.behaviour);
+  asked.world = World::processes;
+  const auto begin = std::chrono::steady_clock::now();
+  const Result result = run(asked);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(result.status, fault.status) << result.err;
+  EXPECT_TRUE(has(result.err, fault.words)) << result.err;
+  const PublishedRun published = read_results(result.folder);
+  ASSERT_EQ(published.rows.size(), 3u);
+  EXPECT_TRUE(published.rows[0].timed());
+  EXPECT_FALSE(published.rows[1].timed());
+  EXPECT_EQ(published.rows[1]->flags, fault.flags);
+  EXPECT_TRUE(published.rows[2].timed()) << "fresh workers take over";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FakeProcessFaults,
+                         testing::Values(RunFault{"exit", 2, "(rank 1), running ", "lost failed"},
+                                         RunFault{"crash", 2, "illegal address in rank 1", "lost failed"},
+                                         RunFault{"hang", 2, "(rank 1), running ", "lost failed"},
+                                         RunFault{"nonsense", 2, "nonsense", "lost failed"},
+                                         RunFault{"wrong_data", 2, "element 7 of rank 1", ""},
+                                         RunFault{"other_bits", 2, "ranks differ", ""},
+                                         RunFault{"cannot_run", 5, "do not fit", "failed"},
+                                         RunFault{"fewer_samples", 5, "rank 1 gave 8", "failed"}),
+                         [](const auto& info) { return std::string(info.param.behaviour); });
+
 TEST_F(FakeRun, AContenderThatKeepsLosingWorkersIsLeftAlone) {
   RunOptions asked = options("exit");
   asked.min_bytes = 2048;

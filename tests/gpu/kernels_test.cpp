@@ -15,6 +15,8 @@
 #include "cuda_api/device.h"
 #include "cuda_api/error.h"
 #include "reference.h"
+#include "verify_case.h"
+#include "worker/cell_runner.h"
 #include "worker/code.h"
 #include "worker/ranks.h"
 
@@ -284,6 +286,80 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     found = check();
     EXPECT_EQ(found.wrong_elements, 1u);
     EXPECT_EQ(element_of_wrong_place(found.first_wrong), 5000u);
+  }
+}
+
+// Calls visit(row, bundle) for every contender of ours that `ranks` can run.
+template <class Visit>
+void for_each_kernel(const Code& code, std::uint32_t ranks, Visit visit) {
+  for (const BundleInfo& bundle : code.bundles()) {
+    if (bundle.name == "support") continue;
+    for (const CatalogRow& row : catalog()) {
+      if (row.source == Source::kernel && can_verify(row, ranks)) visit(row, bundle.name);
+    }
+  }
+}
+
+// Teams of ranks on the first GPUs of this box: as many as there are, and 8 on one and on two.
+struct TestTeam {
+  std::uint32_t ranks;
+  std::uint32_t gpus;
+};
+std::vector<TestTeam> teams(std::size_t gpus) {
+  std::vector<TestTeam> some{{8, 1}};
+  if (gpus >= 2) {
+    const auto all = static_cast<std::uint32_t>(std::min<std::size_t>(gpus, max_ranks));
+    some.insert(some.begin(), {all, all});
+    some.push_back({8, 2});
+  }
+  return some;
+}
+
+// A short verification: `arbench verify` runs the same cases, and more of them.
+TEST_F(Kernels, AVerificationFindsNothing) {
+  constexpr std::uint64_t cases = 7;
+  for (const auto [ranks_count, gpus] : teams(box_->devices.size())) {
+    const std::vector<cuda::Context> contexts = box_->some(gpus);
+    Ranks ranks(contexts, ranks_count, box_->code->support(), deadline_ms);
+    worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
+    for_each_kernel(*box_->code, ranks_count, [&](const CatalogRow& row, const std::string& bundle) {
+      for (std::uint64_t number = 1; number <= cases; ++number) {
+        Cell cell = verify_cell(row, ranks_count, gpus, number);
+        cell.bundle = bundle;
+        const Outcome outcome = runner.run(cell);
+        EXPECT_TRUE(outcome.correct) << row.contender << " of " << bundle << ", " << ranks_count
+                                     << " ranks on " << gpus << " GPUs, case " << number << " ("
+                                     << outcome.ran << "): " << outcome.wrong << outcome.failure;
+      }
+    });
+  }
+}
+
+// The same verification with a fault in it: a check that cannot fail proves nothing.
+TEST_F(Kernels, AVerificationFindsWhatIsPlanted) {
+  constexpr std::uint64_t short_deadline_ms = 300;
+  for (const auto [ranks_count, gpus] : teams(box_->devices.size())) {
+    const std::vector<cuda::Context> contexts = box_->some(gpus);
+    Ranks ranks(contexts, ranks_count, box_->code->support(), short_deadline_ms);
+    worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
+    for_each_kernel(*box_->code, ranks_count, [&](const CatalogRow& row, const std::string& bundle) {
+      const std::uint64_t number = plantable_case(row, ranks_count, gpus, 100);
+      for (const Plant plant : {Plant::input, Plant::output, Plant::absent, Plant::none}) {
+        Cell cell = verify_cell(row, ranks_count, gpus, number);
+        cell.bundle = bundle;
+        cell.plant = plant;
+        const Outcome outcome = runner.run(cell);
+        SCOPED_TRACE(fmt::format("{} of {}, {} ranks on {} GPUs, planted: {}", row.contender, bundle,
+                                 ranks_count, gpus, name_of(plant)));
+        EXPECT_EQ(outcome.failure, "");
+        EXPECT_EQ(outcome.correct, plant == Plant::none) << outcome.wrong;
+        const char* const words =
+            plant == Plant::absent ? " waited for rank " : " wrong elements in the first ";
+        if (plant != Plant::none) {
+          EXPECT_NE(outcome.wrong.find(words), std::string::npos) << outcome.wrong;
+        }
+      }
+    });
   }
 }
 

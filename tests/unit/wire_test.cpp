@@ -69,7 +69,10 @@ class Draw {
     return made;
   }
   MachineLimits limits() { return {real(), real(), real(), real(), real(), real(), text(), real(), real()}; }
-  WorkerConfig config() { return {{small()}, {text(), text()}, text(), number(), text()}; }
+  WorkerConfig config() {
+    return {{small()}, {text(), text()}, text(), number(), flip() ? World::processes : World::threads,
+            small()};
+  }
 
  private:
   std::mt19937_64 random_;
