@@ -75,7 +75,8 @@ ChildSaid run(const ChildOptions& options) {
     if (!options.environment.contains(std::string(variable.substr(0, variable.find('=')))))
       variables.emplace_back(variable);
   }
-  for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : options.environment)
+    variables.push_back(fmt::format("{}={}", name, value));
   std::vector<char*> argv;
   for (std::string& text : arguments) argv.push_back(text.data());
   argv.push_back(nullptr);

@@ -216,8 +216,8 @@ class Deep {
       if (!told.insert(compiler).second) continue;
       for (const std::string& architecture : architectures()) {
         add(compiler, architecture, nvcc.runs ? "" : nvcc.path + " has no run bit",
-            [this, nvcc, architecture, source](Experiment& experiment, const fs::path& target,
-                                               milliseconds deadline) {
+            [nvcc, architecture, source](Experiment& experiment, const fs::path& target,
+                                         milliseconds deadline) {
               const ChildSaid said = run_child(
                   {.program = nvcc.path,
                    .arguments = {"-cubin", "-arch=" + architecture, "-o", target.string(), source.string()},
@@ -238,8 +238,9 @@ class Deep {
                                           milliseconds deadline) {
               const std::string folder = fs::path(library.path).parent_path().string();
               const std::string others = box_.variable("LD_LIBRARY_PATH").value_or("");
-              ask_child(experiment, {"nvrtc", library.path, architecture, target.string()}, deadline,
-                        {{"LD_LIBRARY_PATH", others.empty() ? folder : folder + ":" + others}});
+              ask_child(
+                  experiment, {"nvrtc", library.path, architecture, target.string()}, deadline,
+                  {{"LD_LIBRARY_PATH", others.empty() ? folder : fmt::format("{}:{}", folder, others)}});
             });
       }
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <compare>
 #include <stdexcept>
 #include <utility>
 
@@ -155,12 +156,12 @@ bool compares(const std::string& left, std::string_view op, const std::string& r
     return false;
   }
   const auto order = *a <=> *b;
-  if (op == "<") return order < 0;
-  if (op == "<=") return order <= 0;
-  if (op == ">") return order > 0;
-  if (op == ">=") return order >= 0;
-  if (op == "==") return order == 0;
-  return order != 0;
+  if (op == "<") return std::is_lt(order);
+  if (op == "<=") return std::is_lteq(order);
+  if (op == ">") return std::is_gt(order);
+  if (op == ">=") return std::is_gteq(order);
+  if (op == "==") return std::is_eq(order);
+  return std::is_neq(order);
 }
 
 Truth truth_of(bool value) {

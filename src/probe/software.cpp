@@ -137,7 +137,7 @@ std::map<std::string, Distribution> distributions(const Box& box, const Python& 
       if (!Version::parse(one.version)) {
         // An unusual folder name; the metadata says.
         const auto metadata =
-            box.read(folder + "/" + entry + (dist ? "/METADATA" : "/PKG-INFO"), 1 << 14).text;
+            box.read(fmt::format("{}/{}/{}", folder, entry, dist ? "METADATA" : "PKG-INFO"), 1 << 14).text;
         if (!metadata) continue;
         one.name = normal_name(metadata_field(*metadata, "Name"));
         one.version = metadata_field(*metadata, "Version");
@@ -174,12 +174,13 @@ std::string linked_cuda(const Box& box, const std::string& folder) {
   std::size_t looked = 0;
   std::vector<std::string> folders = {folder};
   for (const std::string& name : box.list(folder)) {
-    if (name.starts_with("sm") && box.is_folder(folder + "/" + name)) folders.push_back(folder + "/" + name);
+    if (name.starts_with("sm") && box.is_folder(fmt::format("{}/{}", folder, name)))
+      folders.push_back(fmt::format("{}/{}", folder, name));
   }
   for (const std::string& place : folders) {
     for (const std::string& name : box.list(place)) {
       if (!name.ends_with(".so") || looked == most_files) continue;
-      const auto file = box.host_path(place + "/" + name);
+      const auto file = box.host_path(fmt::format("{}/{}", place, name));
       if (!file) continue;
       ++looked;
       for (const std::string& needed : needed_libraries(*file)) {
@@ -231,7 +232,7 @@ bool add_prefix(const Box& box, const std::string& prefix, Python& python) {
   for (const char* const lib : {"/lib", "/lib64", "/local/lib"}) {
     for (const std::string& name : box.list(prefix + lib)) {
       if (!name.starts_with("python3")) continue;
-      const std::string folder = prefix + lib + "/" + name;
+      const std::string folder = fmt::format("{}{}/{}", prefix, lib, name);
       if (!python.version.empty() && !python_version(folder).empty() &&
           python_version(folder) != python.version && name != "python3")
         continue;
@@ -280,7 +281,7 @@ class LibraryList {
     for (const std::string& name : box_.list(folder)) {
       for (const Kind& kind : kinds) {
         if (name.starts_with(std::string(kind.name) + ".so."))
-          add(kind, folder + "/" + name, source, toolkit);
+          add(kind, fmt::format("{}/{}", folder, name), source, toolkit);
       }
     }
   }
@@ -362,7 +363,7 @@ std::vector<std::string> fetched_toolkits(const Box& box) {
   if (cache.empty()) cache = box.variable("HOME").value_or("") + "/.cache/arbench/toolkits";
   std::vector<std::string> folders;
   for (const std::string& name : box.list(cache)) {
-    if (Version::parse(name)) folders.push_back(cache + "/" + name);
+    if (Version::parse(name)) folders.push_back(fmt::format("{}/{}", cache, name));
   }
   return folders;
 }

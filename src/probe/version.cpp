@@ -42,13 +42,13 @@ std::optional<Version> Version::parse(std::string_view text) {
 std::strong_ordering operator<=>(const Version& a, const Version& b) {
   const std::size_t longest = std::max(a.numbers.size(), b.numbers.size());
   for (std::size_t i = 0; i < longest; ++i) {
-    if (const auto order = a.part(i) <=> b.part(i); order != 0) return order;
+    if (const auto order = a.part(i) <=> b.part(i); std::is_neq(order)) return order;
   }
   return std::strong_ordering::equal;
 }
 
 bool operator==(const Version& a, const Version& b) {
-  return (a <=> b) == 0;
+  return std::is_eq(a <=> b);
 }
 
 std::string decode_cuda(std::uint64_t code) {
