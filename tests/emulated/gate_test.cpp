@@ -1,5 +1,5 @@
 // The gate: every kernel contender is right in every scenario, and no planted bug goes unnoticed.
-#include "gate.h"
+#include "emulator/gate/gate.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iostream>
 
-namespace arb::test {
+namespace arb::gate {
 namespace {
 
 class Contender : public testing::TestWithParam<std::string> {};
@@ -123,4 +123,4 @@ TEST(Replay, of_one_run) {
 }
 
 }  // namespace
-}  // namespace arb::test
+}  // namespace arb::gate

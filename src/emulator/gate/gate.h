@@ -12,7 +12,7 @@
 #include "emulator/failure.h"
 #include "scenario.h"
 
-namespace arb::test {
+namespace arb::gate {
 
 // How many covers a contender runs; planted bugs are tried in proportion. ARB_GATE_SEEDS, default 20.
 std::uint32_t gate_seeds();
@@ -60,4 +60,4 @@ std::string replay(const std::string& what);
 // (kernel, planted bug) -> argument. From argued.csv.
 std::map<std::pair<std::string, std::string>, std::string> argued_bugs();
 
-}  // namespace arb::test
+}  // namespace arb::gate
