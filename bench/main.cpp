@@ -107,7 +107,19 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
   app.add_option(
       "--ranks", run.ranks,
       "only so many ranks; they share GPUs where there are fewer (default: one a GPU, then 8, 3 and 5)");
-  app.add_option("--case", options.case_number, "only the case of that number, as a failure names it");
+  app.add_option_function<std::string>(
+      "--case",
+      [&options](const std::string& text) {
+        if (text.find(',') != std::string::npos) {
+          options.gate_case = text;
+          return;
+        }
+        std::uint64_t number = 0;
+        if (!CLI::detail::lexical_cast(text, number))
+          throw CLI::ValidationError("--case", "'" + text + "' is no case; a failure names its own");
+        options.case_number = number;
+      },
+      "only that case, as a failure names it");
   app.add_option("--seed", run.seed, "other cases (default 1)");
   app.add_option("--nccl", run.nccl_paths,
                  "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");

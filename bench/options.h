@@ -49,6 +49,7 @@ struct VerifyOptions {
   RunOptions run;                            // what the two verbs have in common
   std::optional<std::uint64_t> for_s;        // how long to verify; empty: until every contender has its calls
   std::optional<std::uint64_t> case_number;  // that case alone
+  std::string gate_case;                     // that run of the emulated gate alone (gate::replay)
 };
 
 struct ListOptions {

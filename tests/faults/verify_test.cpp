@@ -184,10 +184,13 @@ TEST_F(FakeVerify, OneGpuHoldsVirtualRanks) {
 TEST_F(FakeVerify, WithoutGpusItIsEmulated) {
   VerifyOptions asked = options("no_driver");
   asked.run.ranks = 3;
+  asked.for_s = 2;
   const Result result = verify(asked);
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_TRUE(has(result.err, "emulated")) << result.err;
-  ASSERT_EQ(result.lines.size(), 1u);
+  ASSERT_EQ(result.lines.size(), 2u);
+  EXPECT_TRUE(has(result.lines[1], ",yes,gate,")) << result.lines[1];
+  EXPECT_GT(test::lines_of(test::read_file(result.folder / "planted.csv")).size(), 5u);
   EXPECT_TRUE(result.lines[0].starts_with("emulated," + kernel() + ",,g++,,emulated,")) << result.lines[0];
 }
 
