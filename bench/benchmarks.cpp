@@ -62,7 +62,32 @@ std::unique_ptr<benchmark::BenchmarkReporter> library_reporter(const std::string
   return reporter;
 }
 
+// Google Benchmark's words about this machine.
+BenchmarkContext described(const benchmark::BenchmarkReporter::Context& from) {
+  BenchmarkContext context;
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  context.date = fmt::format("{:%Y-%m-%dT%H:%M:%S+00:00}", fmt::gmtime(now));
+  context.executable = "arbench";
+  context.num_cpus = from.cpu_info.num_cpus;
+  context.mhz_per_cpu = static_cast<int>(std::lround(from.cpu_info.cycles_per_second / 1e6));
+  context.cpu_scaling_enabled = from.cpu_info.scaling == benchmark::CPUInfo::ENABLED;
+  for (const auto& cache : from.cpu_info.caches) {
+    context.caches.push_back({cache.type, cache.level, cache.size, cache.num_sharing});
+  }
+  context.load_avg = from.cpu_info.load_avg;
+  context.library_version = ARB_BENCHMARK_VERSION;
+  // Only its own words tell how the library was built.
+  std::ostringstream words;
+  benchmark::BenchmarkReporter::PrintBasicContext(&words, from);
+  context.library_is_debug = words.str().find("built as DEBUG") != std::string::npos;
+  return context;
+}
+
 }  // namespace
+
+BenchmarkContext host_benchmark_context() {
+  return described({});
+}
 
 struct Benchmarks::State {
   std::optional<std::string> format;
@@ -138,21 +163,9 @@ struct Benchmarks::State {
   };
 
   void keep(const benchmark::BenchmarkReporter::Context& from) {
-    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    context.date = fmt::format("{:%Y-%m-%dT%H:%M:%S+00:00}", fmt::gmtime(now));
-    context.executable = "arbench";
-    context.num_cpus = from.cpu_info.num_cpus;
-    context.mhz_per_cpu = static_cast<int>(std::lround(from.cpu_info.cycles_per_second / 1e6));
-    context.cpu_scaling_enabled = from.cpu_info.scaling == benchmark::CPUInfo::ENABLED;
-    for (const auto& cache : from.cpu_info.caches) {
-      context.caches.push_back({cache.type, cache.level, cache.size, cache.num_sharing});
-    }
-    context.load_avg = from.cpu_info.load_avg;
-    context.library_version = ARB_BENCHMARK_VERSION;
-    // Only its own words tell how the library was built.
-    std::ostringstream words;
-    benchmark::BenchmarkReporter::PrintBasicContext(&words, from);
-    context.library_is_debug = words.str().find("built as DEBUG") != std::string::npos;
+    auto extra = std::move(context.extra);
+    context = described(from);
+    context.extra = std::move(extra);
   }
 
   void keep(const benchmark::BenchmarkReporter::Run& run) {

@@ -9,9 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "benchmark_json.h"
 #include "cell.h"
 
 namespace arb {
+
+// This machine as Google Benchmark describes it, for documents of our own.
+BenchmarkContext host_benchmark_context();
 
 // What a visit of one cell hands to Google Benchmark.
 struct Visit {

@@ -9,13 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "compare.h"
 #include "errors.h"
 #include "options.h"
 #include "text.h"
+#include "verb_probe.h"
 #include "verbs.h"
 
 namespace {
 
+using arb::CompareOptions;
 using arb::RunOptions;
 
 // Options whose value is a size such as 64M.
@@ -43,7 +46,8 @@ CLI::Option* add_list(CLI::App& app, const std::string& names, std::vector<std::
       help);
 }
 
-void add_run_options(CLI::App& app, RunOptions& options) {
+// Which cells, on which GPUs, from which files: the same letters for every verb that times.
+void add_cell_options(CLI::App& app, RunOptions& options) {
   add_size(app, "-b,--minbytes", options.min_bytes, "smallest message in bytes (1K; default 1K)");
   add_size(app, "-e,--maxbytes", options.max_bytes, "largest message (default 256M on GPUs, 1M emulated)");
   add_size(app, "-f,--stepfactor", options.factor, "factor between sizes (default 2)");
@@ -61,8 +65,6 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_list(app, "--place", options.places, "out, in (default out)");
   add_list(app, "--mode", options.modes, "isolated, pipelined (default both)");
   add_list(app, "--cache", options.caches, "warm, cold (default warm)");
-  app.add_option("--launches", options.launches,
-                 "repeat the whole run with so many fresh sets of workers (default 1)");
   app.add_option("--nccl", options.nccl_paths,
                  "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");
   app.add_option("--bundles", options.bundles,
@@ -73,10 +75,16 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "threads)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, arb::World>{
           {"threads", arb::World::threads}, {"processes", arb::World::processes}}));
-  app.add_flag("--emulate", options.emulate, "run on the emulated machine even where there are GPUs");
-  app.add_option("--ranks", options.ranks, "ranks of the emulated machine (default 8)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
   app.add_option("--seed", options.seed, "of the inputs (default 1)");
+}
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  add_cell_options(app, options);
+  app.add_option("--launches", options.launches,
+                 "repeat the whole run with so many fresh sets of workers (default 1)");
+  app.add_flag("--emulate", options.emulate, "run on the emulated machine even where there are GPUs");
+  app.add_option("--ranks", options.ranks, "ranks of the emulated machine (default 8)");
   app.add_option("--format", options.format,
                  "what standard output gets: console, json or csv (default console)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, arb::Format>{
@@ -87,6 +95,61 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       "--benchmark_counters_tabular=, --benchmark_context=KEY=VALUE.\n"
       "Exit status: 0 good, 1 usage, 2 wrong data or a hang, 5 the environment cannot do it, or "
       "interrupted.");
+}
+
+void add_compare_options(CLI::App& app, CompareOptions& options) {
+  app.add_option(
+         "--a", options.a,
+         "one arm: toolkit=12.8, bundle=DIR, nccl=PATH, contender=NAME, arbench=PATH or NAME=VALUE (an "
+         "environment variable); several with commas")
+      ->allow_extra_args(false);
+  app.add_option("--b", options.b, "the other arm")->allow_extra_args(false);
+  app.add_option("sides", options.sides,
+                 "instead of arms: two folders of `arbench run`, or two bundles with --static")
+      ->expected(0, 2);
+  app.add_flag("--static", options.static_only, "compare two bundles as compiled; needs no GPU");
+  app.add_option("--blocks", options.blocks, "blocks of A, B and a placebo (default 12)");
+  app.add_flag("--extend", options.extend,
+               "plan one extension to twice the blocks, with half the alarm rate at each look");
+  app.add_flag("--attribute", options.attribute,
+               "cross compilers and NCCLs and name the cause of each change");
+  app.add_flag("--strict", options.strict,
+               "exit 4 where something stays INCONCLUSIVE, 5 where a gate is unchecked");
+  app.add_option("--resume", options.resume, "go on with an interrupted comparison, by its folder alone");
+  app.add_option("--history", options.history, "history of nightly runs, for the drift between two runs");
+  app.add_flag_callback(
+      "--markdown", [&options] { options.format = arb::CompareFormat::markdown; },
+      "print markdown for a pull request");
+  app.add_flag_callback(
+      "--json", [&options] { options.format = arb::CompareFormat::json; }, "print strict JSON");
+  app.add_option("--format", options.format,
+                 "table, markdown, json, csv or smaller-is-better (default table)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::CompareFormat>{
+          {"table", arb::CompareFormat::table},
+          {"markdown", arb::CompareFormat::markdown},
+          {"json", arb::CompareFormat::json},
+          {"csv", arb::CompareFormat::csv},
+          {"smaller-is-better", arb::CompareFormat::smaller_is_better}}));
+  add_cell_options(app, options.run);
+  app.footer(
+      "Cells are by default pipelined, 1K to 64M. Exit status: 0 good, 1 usage, 2 wrong data or a hang, 3 "
+      "something\n"
+      "is SLOWER, 4 INCONCLUSIVE with --strict, 5 no GPUs, a failed gate, or interrupted.");
+}
+
+void add_probe_options(CLI::App& app, arb::ProbeVerbOptions& options) {
+  app.add_flag("--deep", options.probe.deep,
+               "make experiments too: compile, launch, share memory, write every pair's peer path (60 s)");
+  app.add_option("--python", options.probe.python,
+                 "the Python program or environment that serves the model (default: the active one)");
+  app.add_option("--what-if", options.what_if,
+                 "what would change: toolkit=13.1, or with libraries toolkit=13.1,flashinfer=0.7.4");
+  app.add_flag("--sources", options.probe.sources, "end with where each rule is from");
+  app.add_flag("--json", options.json, "as JSON, see docs/probe.md");
+  app.add_flag("--markdown", options.markdown,
+               "as Markdown for a bug report, without host and user names and home paths");
+  app.add_flag("--with-names", options.with_names, "leave the names in the Markdown");
+  app.add_option("--box", options.probe.box, "a recorded box (root/ and box.json) instead of this machine");
 }
 
 void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
@@ -144,14 +207,24 @@ std::string command_line(const std::vector<std::string>& arguments) {
   return text;
 }
 
-int run_program(std::vector<std::string> arguments) {
+int run_program(std::vector<std::string> arguments, bool resumed = false) {
   RunOptions run_options;
+  CompareOptions compare_options;
   arb::VerifyOptions verify_options;
   arb::ListOptions list_options;
+  arb::ProbeVerbOptions probe_options;
   std::string worker_config;
   // The record names the program, not where this machine has it.
   if (!arguments.empty()) arguments.front() = "arbench";
+  if (arguments.size() > 1 && arguments[1] == "probe-child") {  // a process of the probe's own
+    return arb::probe_child_verb({arguments.begin() + 2, arguments.end()});
+  }
   run_options.command = command_line(arguments);
+  compare_options.run.command = run_options.command;
+  // Without the program's name and, resumed, without --resume FOLDER at the end.
+  const std::ptrdiff_t left_out = resumed ? 2 : 0;
+  if (std::ssize(arguments) > 1 + left_out)
+    compare_options.arguments.assign(arguments.begin() + 1, arguments.end() - left_out);
 
   CLI::App app(
       "Allreduce on this machine: who is fastest, is it right, and how far from the hardware's limit.",
@@ -159,6 +232,9 @@ int run_program(std::vector<std::string> arguments) {
   app.require_subcommand(1);
   CLI::App* run = app.add_subcommand("run", "time every contender (or emulate them where there are no GPUs)");
   add_run_options(*run, run_options);
+  CLI::App* compare = app.add_subcommand(
+      "compare", "is B faster than A? two toolkits, NCCLs, contenders, settings or finished runs");
+  add_compare_options(*compare, compare_options);
   CLI::App* verify = app.add_subcommand(
       "verify",
       "prove every contender right: changing data, graph replay, delays, virtual ranks, or emulated");
@@ -167,6 +243,9 @@ int run_program(std::vector<std::string> arguments) {
   list->add_flag("--json", list_options.json, "as JSON");
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
   list->add_option("--nccl", list_options.nccl_paths, "a libnccl.so.2 or its folder; repeatable");
+  CLI::App* probe = app.add_subcommand(
+      "probe", "what stack this is, which allreduces it can run, and what an upgrade would open");
+  add_probe_options(*probe, probe_options);
   CLI::App* worker = app.add_subcommand("worker", "");
   worker->group("");  // hidden: the coordinator starts it
   worker->add_option("--config", worker_config)->required();
@@ -200,10 +279,29 @@ int run_program(std::vector<std::string> arguments) {
     std::cerr << "arbench: " << run_options.benchmark_flags.front() << " belongs to the verb run\n";
     return arb::status_of(arb::ExitCode::usage);
   }
+  if (compare->parsed() && !compare_options.resume.empty() && !resumed) {
+    // The command of the interrupted comparison is read again, as if it had been typed with --resume.
+    if (compare->count("--a") + compare->count("--b") > 0) {
+      std::cerr << "arbench: --resume goes on with the arms and cells it has; leave the others out\n";
+      return arb::status_of(arb::ExitCode::usage);
+    }
+    std::vector<std::string> before = {"arbench"};
+    try {
+      for (std::string& argument : arb::arguments_to_resume(compare_options.resume))
+        before.push_back(std::move(argument));
+    } catch (const std::exception& error) {
+      std::cerr << "arbench: " << error.what() << '\n';
+      return arb::status_of(arb::ExitCode::invalid_environment);
+    }
+    before.insert(before.end(), {"--resume", compare_options.resume.string()});
+    return run_program(std::move(before), true);
+  }
   const arb::Interrupt interrupt;
   // A reader that goes away (`arbench run | head`) must not cost the results.
   std::signal(SIGPIPE, SIG_IGN);
+  if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
+  if (compare->parsed()) return arb::compare_verb(compare_options, terminal, interrupt);
   if (verify->parsed()) {
     verify_options.run.command = run_options.command;
     return arb::verify_verb(verify_options, terminal, interrupt);

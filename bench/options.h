@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +31,9 @@ struct RunOptions {
   std::vector<std::string> caches;
   std::uint32_t launches = 1;
   std::vector<std::string> nccl_paths;
-  std::filesystem::path bundles;  // empty: bundles/ beside the program
+  std::filesystem::path bundles;                        // empty: bundles/ beside the program
+  std::filesystem::path support_bundles;                // where the support bundle is; empty: with the others
+  std::map<std::string, std::string> worker_variables;  // set in every worker's environment
   std::filesystem::path results = "results";
   std::optional<World> world;  // threads where not said
   bool emulate = false;
@@ -43,6 +46,24 @@ struct RunOptions {
   std::uint32_t cell_allowance_s = 20;                      // tests shorten it; see WorkerSetup
   std::string command;                                      // the command line as typed, for command.txt
   std::filesystem::path worker_program = "/proc/self/exe";  // tests put a fake worker here
+};
+
+enum class CompareFormat : std::uint8_t { table, markdown, json, csv, smaller_is_better };
+
+struct CompareOptions {
+  RunOptions run;  // cells, GPUs, folders, deadlines
+  std::vector<std::string> a;
+  std::vector<std::string> b;
+  std::uint32_t blocks = 12;
+  bool extend = false;
+  bool attribute = false;
+  bool strict = false;
+  bool static_only = false;
+  CompareFormat format = CompareFormat::table;
+  std::filesystem::path resume;        // an interrupted comparison's folder
+  std::filesystem::path history;       // of nightly runs, for drift
+  std::vector<std::string> sides;      // two results folders, or with static_only two bundles
+  std::vector<std::string> arguments;  // of the verb, as typed, without --resume; for plan.json
 };
 
 struct VerifyOptions {

@@ -166,6 +166,7 @@ void Session::choose_bundles(const Say& say) {
   const fs::path folder = options_.bundles.empty() ? default_bundle_folder() : options_.bundles;
   const bool emulated = machine_.evidence == Evidence::emulated;
   found_ = find_bundles(folder);
+  if (!options_.support_bundles.empty()) found_.support = find_bundles(options_.support_bundles).support;
   std::vector<std::string> names;
   for (const Bundle& bundle : found_.bundles) names.push_back(bundle.name);
   for (const BundleProblem& problem : found_.problems) {
@@ -225,13 +226,13 @@ void Session::choose_bundles(const Say& say) {
   for (const BundleProblem& problem : found_.problems) say("left out: " + problem.sentence);
 }
 
-std::unique_ptr<Backend> Session::launch(const Say& say) {
+std::unique_ptr<Backend> Session::launch(const Say& say, bool with_limits) {
   if (machine_.evidence == Evidence::emulated) return make_emulated_box(machine_.ranks);
   auto backend = start_workers(say, machine_.ranks);
-  if (!environment_.limits)
-    environment_.limits = backend->limits();
-  else
-    backend->limits();
+  if (with_limits) {
+    const auto limits = backend->limits();
+    if (!environment_.limits) environment_.limits = limits;
+  }
   return backend;
 }
 
@@ -245,6 +246,7 @@ std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint3
   const bool with_nccl = wants(true) && ranks <= gpus.size();
   WorkerSetup setup;
   setup.program = options_.worker_program;
+  setup.variables = options_.worker_variables;
   setup.world = options_.world.value_or(World::threads);
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     setup.devices.push_back(gpus[rank % gpus.size()].ordinal);

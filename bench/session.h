@@ -33,7 +33,8 @@ class Session {
           const Say& say, std::uint32_t least_gpus = 2);
 
   // A fresh set of workers, or the emulated box. Throws EnvironmentError, WorkerLost, Interrupted.
-  [[nodiscard]] std::unique_ptr<Backend> launch(const Say& say);
+  // With `with_limits` the machine's limits are measured by each.
+  [[nodiscard]] std::unique_ptr<Backend> launch(const Say& say, bool with_limits = true);
   // The same for a team of `ranks` that take turns on the GPUs; NCCL takes part where none holds two of them.
   // For verification: the machine's limits are not measured.
   [[nodiscard]] std::unique_ptr<Backend> launch_team(const Say& say, std::uint32_t ranks);

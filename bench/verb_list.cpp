@@ -38,6 +38,7 @@ std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& in
       WorkerProcess worker({.who = fmt::format("the worker of NCCL {}", library),
                             .program = options.worker_program,
                             .arguments = worker_arguments(config),
+                            .variables = {},
                             .log_file = {},
                             .interrupt = &interrupt});
       const Reply reply = worker.request({.op = Op::hello, .cell = {}}, patience, "asked for its version");

@@ -27,6 +27,11 @@ int run_verb(const RunOptions& options, const Terminal& terminal, const Interrup
 int verify_verb(const VerifyOptions& options, const Terminal& terminal, const Interrupt& interrupt);
 // Prints contenders, bundles, GPUs and NCCLs. Exit status: 0; 5 when a bundle there cannot be used.
 int list_verb(const ListOptions& options, const Terminal& terminal, const Interrupt& interrupt);
+// Compares two arms by fresh launches, two finished runs, or two bundles without a GPU. Exit status: 0; 1
+// usage; 2 wrong data, a hang or a lost worker; 3 something is SLOWER; 4 something is INCONCLUSIVE, with
+// --strict; 5 an environment that cannot do it, a failed gate, or an interrupt (whole blocks are kept,
+// --resume goes on).
+int compare_verb(const CompareOptions& options, const Terminal& terminal, const Interrupt& interrupt);
 // What a worker process runs, until its coordinator says quit or is gone.
 int worker_verb(const std::string& config, const Terminal& terminal);
 

@@ -1,28 +1,24 @@
-// Ring allreduce with the copy engines between peers and the sums on the SMs: for sizes at which engines are
-// faster than stores.
+// Ring allreduce with the copy engines between peers and the sums on the SMs: for sizes at which engines are faster
+// than stores.
 //
-// The message is n shards. next = rank + 1, previous = rank - 1 (mod n). A call is a chain of nodes on one
-// stream, in src/catalog.cpp: launches of this kernel, told apart by params.step, and engine copies, all to
-// next:
-//   step 0       writes the generation to a word of the own scratch, from which flags are copied.
-//   copy         shard `rank` of the input to next's sums area, then the generation word to flag (reduce, 0,
-//   0) of next. step k       k = 1 .. n - 1: waits for flag (reduce, 0, k - 1); shard (rank - k) = what lies
-//   in the sums area + the
-//                own input, rounded; for k < n - 1 into the own outbox, for k = n - 1 into the output.
-//   copy         that shard to next's sums area and flag (reduce, 0, k); after the last to next's results
-//   area and flag
-//                (gather, 0, 0).
-//   step n + s   s = 0 .. n - 2: waits for flag (gather, 0, s); shard (rank - s) of the output = the results
-//   area. copy         for s < n - 2: that shard from the own results area to next's, and flag (gather, 0, s
-//   + 1).
+// The message is n shards. next = rank + 1, previous = rank - 1 (mod n). A call is a chain of nodes on one stream, in
+// src/catalog.cpp: launches of this kernel, told apart by params.step, and engine copies, all to next:
+//   step 0      writes the generation to a word of the own scratch, from which flags are copied.
+//   copy        shard `rank` of the input to next's sums area, then the generation to flag (reduce, 0, 0) of next.
+//   step k      k = 1 .. n - 1: waits for flag (reduce, 0, k - 1); shard (rank - k) = what lies in the sums area + the
+//               own input, rounded; for k < n - 1 into the own outbox, for k = n - 1 into the output.
+//   copy        that shard to next's sums area and flag (reduce, 0, k); after the last step k to next's results area
+//               and flag (gather, 0, 0).
+//   step n + s  s = 0 .. n - 2: waits for flag (gather, 0, s); shard (rank - s) of the output = the results area.
+//   copy        for s < n - 2: that shard from the own results area to next's, and flag (gather, 0, s + 1).
 //
-// Ordering: nodes of a chain follow one another, and a node's accesses are visible everywhere before the next
-// node's (assumed of engine copies as of kernels), so a flag that is copied after the data releases it. One
-// thread of each block acquires the flag, then a block barrier. Reuse: addresses are in the graph, so there
-// is one area of each kind, and as in ring that is enough: the last gather flag of call g has come round from
-// next's step n - 1, so after next's last look at its sums; the first copy to next's results in call g + 1
-// comes after a flag that has come round from next's step 0 of g + 1, so after next's call g. In place: shard
-// (rank + 1) is read before it is written by the same thread; the others are read in earlier nodes.
+// Ordering: nodes of a chain follow one another, and a node's accesses are visible everywhere before the next node's
+// (assumed of engine copies as of kernels), so a flag that is copied after the data releases it. One thread of each
+// block acquires the flag, then a block barrier.
+// Reuse: addresses are in the graph, so there is one area of each kind, and as in ring that is enough: the last gather
+// flag of call g has come round from next's step n - 1, so after next's last look at its sums; the first copy to
+// next's results in call g + 1 comes after a flag that has come round from next's step 0 of g + 1, so after next's
+// call g. In place: shard (rank + 1) is read before it is written by the same thread; the others in earlier nodes.
 //
 // Sum: as ring: n - 1 roundings in ring order. Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 3 messages.
 #include <arb/abi.h>

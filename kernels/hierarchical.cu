@@ -1,34 +1,31 @@
-// Hierarchical allreduce by pushing, for boxes whose ranks form islands: links inside an island are good,
-// those across are few. Only the sums of an island's shares cross, once each way, in equal parts by every
-// rank.
+// Hierarchical allreduce by pushing, for boxes whose ranks form islands: links inside an island are good, those across
+// are few. Only the sums of an island's shares cross, once each way, in equal parts by every rank.
 //
-// n ranks in G islands of m = island_ranks; a rank's team is its island, its partners are the ranks with its
-// number in the other islands. The message is m shares; block b does part b of every share in every call on
-// every rank.
+// n ranks in G islands of m = island_ranks; a rank's team is its island, its partners are the ranks with its number in
+// the other islands. The message is m shares; all threads of the grid share each, and vector i of every share is the
+// same thread's.
 //   scatter   share p goes to island member p.
-//   reduce    each vector of the own share: wait for the island's, add in member order, round: the island's
-//   partial sum,
-//             kept in scratch and pushed to the partners.
-//   exchange  wait for the partners' partial sums, add in island order, round: the result, written to the
-//   output and
+//   reduce    each vector of the own share: wait for the island's, add in member order, round: the island's partial
+//             sum, kept in scratch and pushed to the partners.
+//   exchange  wait for the partners' partial sums, add in island order, round: the result, written to the output and
 //             pushed to the island.
 //   gather    the other shares from their owners in the island.
-// Partners add the same partial sums in the same order, so all ranks have the same bits. Every hop carries
-// its own arrival as in one_shot_push.
+// Partners add the same partial sums in the same order, so all ranks have the same bits. Every hop carries its own
+// arrival as in one_shot_push.
 //
 // Sum: fp32 within the island in member order, rounded; then fp32 over islands, rounded.
-// Reuse: two slots, slot = generation % 2. A rank that ends call g + 1 has read something that each rank
-// to which it writes pushed in call g + 1: island members send it parts of its share, partners their partial
-// sums. A message with fewer vectors than an island has ranks cannot be shared so that everyone sends
-// everyone something: there the whole of it goes to every island member, every rank owns all of it, and there
-// is nothing to gather. So in calls of both kinds, which may follow one another, the same ranks write to each
-// other and hear of each other. (A short message exchanged between all ranks would not do: a rank hears of
-// one that is neither in its island nor its partner only through a third, and nothing orders what that one
-// passes on with what it has read.) Assumes what machine/sentinel.cuh says.
+// Reuse: two slots, slot = generation % 2. A rank that ends call g + 1 has read something that each rank to which it
+// writes pushed in call g + 1: island members send it parts of its share, partners their partial sums. A message with
+// fewer vectors than an island has ranks cannot be shared so that everyone sends everyone something: there the whole
+// of it goes to every island member, every rank owns all of it, and there is nothing to gather. So in calls of both
+// kinds, which may follow one another, the same ranks write to each other and hear of each other. (A short message
+// exchanged between all ranks would not do: a rank hears of one that is neither in its island nor its partner only
+// through a third, and nothing orders what that one passes on with what it has read.)
+// Assumes what machine/sentinel.cuh says.
 //
 // Wire: 2 (m - 1)/m S in the island, (G - 1)/m S across. In place: yes, as in two_shot_push.
-// Scratch: for each slot m + G + m areas of a share, filled with the sentinel before the first call, and one
-// partial sum. After the multi-level schemes of NCCL and of the HiCCL paper, in one kernel.
+// Scratch: for each slot m + G + m areas of a share, full of the sentinel before the first call, and one partial sum.
+// After the multi-level schemes of NCCL and of the HiCCL paper, in one kernel.
 #include <arb/abi.h>
 
 #include "machine/machine.cuh"

@@ -1,24 +1,21 @@
 // One-shot allreduce by pulling: every rank reads the whole message of every rank and adds.
 //
 // Phases of block b, which does part b of the message in every call on every rank:
-//   publish  staged: copy the own input into scratch[slot], slot = generation % 2. Block barrier, then a
-//   release store
-//            of the generation to flag (publish, b, me) of each peer. Acquire the peers' flags, block
-//            barrier.
-//   pull     output = sum over ranks, in rank order, of scratch[slot] (symmetric: of the peers' inputs
-//   themselves). finish   symmetric only: signal and wait again, so that no rank's next kernel rewrites an
-//   input that a peer reads.
+//   publish  staged: copy the own input into scratch[slot], slot = generation % 2. Block barrier, then a release
+//            store of the generation to flag (publish, b, me) of each peer. Acquire the peers' flags, barrier.
+//   pull     output = sum over ranks, in rank order, of scratch[slot] (symmetric: of the peers' inputs).
+//   finish   symmetric only: signal and wait again, so that no rank's next kernel rewrites what a peer reads.
 //
-// Reuse of scratch (staged): call g + 2 overwrites the slot of call g. A rank's block gets there only after
-// its call g + 1 has ended, so after every block of it has acquired a peer's publish flag of g + 1, which
-// that peer's block stored after all of the peer's call g had ended (kernel boundary) and with it all its
-// reads of the slot. So two slots need no finish phase. The grid size may change from call to call: flags are
-// compared by generation, one a call.
+// Reuse of scratch (staged): call g + 2 overwrites the slot of call g. A rank's block gets there only after its
+// call g + 1 has ended, so after every block of it has acquired a peer's publish flag of g + 1, which that peer's
+// block stored after all of the peer's call g had ended (kernel boundary) and with it all its reads of the slot.
+// So two slots need no finish phase. The grid size may change from call to call: flags are compared by
+// generation, one a call.
 //
 // Wire: (n - 1) S a rank. In place: staged yes (each element is staged before any is overwritten, and by the
 // block that overwrites it); symmetric no (peers read what the result would overwrite). Scratch: 2 messages
-// (staged). After vLLM's custom allreduce and NVIDIA's one-shot kernels in TensorRT-LLM, with generations in
-// device memory.
+// (staged).
+// After vLLM's custom allreduce and NVIDIA's one-shot kernels in TensorRT-LLM, with generations in device memory.
 #include <arb/abi.h>
 
 #include "machine/machine.cuh"

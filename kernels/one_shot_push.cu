@@ -1,20 +1,20 @@
-// One-shot allreduce by pushing: every rank writes its message to every rank, and each word says itself that
-// it is there.
+// One-shot allreduce by pushing: every rank writes its message to every rank, and each word says itself that it is
+// there.
 //
-// A thread takes a vector: reads it, stores it into this rank's area of every peer, polls its own areas until
-// each peer's vector is there (no word is the sentinel), puts the sentinel back, adds in rank order and
-// writes the result. There is no flag, no fence and no barrier between ranks. A vector is handled by the
-// thread of that number on every rank, so no thread waits for what another thread of its block has yet to
-// send.
+// Each vector of the own message is stored into this rank's area of every peer. For each vector of the result a
+// thread polls the own areas until each peer's vector is there (no word is the sentinel), puts the sentinel back,
+// adds in rank order and writes the result. There is no flag, no fence and no barrier between ranks. Short
+// messages: the thread of that number on every rank does both for a vector. Long ones: half of the threads push
+// and half receive, so that no push waits for an arrival.
 //
-// Reuse: areas have two slots, slot = generation % 2. A peer writes this rank's slot in call g + 2 after its
-// call g + 1 has ended, in which it read something of every peer that the peer pushed in its call g + 1, so
-// after that peer's call g had ended (or after it had waited for that end), and with it the refill of the
-// slot. An empty message exchanges nothing and orders nothing: it does not count as a call. Assumes what
-// machine/sentinel.cuh says: whole words, and kernel boundaries that order the whole system.
+// Reuse: areas have two slots, slot = generation % 2. A peer writes this rank's slot in call g + 2 after its call
+// g + 1 has ended, in which it read something of every peer that the peer pushed in its call g + 1, so after that
+// peer's call g had ended (or after it had waited for that end), and with it the refill of the slot. An empty
+// message exchanges nothing and orders nothing: it does not count as a call.
+// Assumes what machine/sentinel.cuh says: whole words, and kernel boundaries that order the whole system.
 //
-// Wire: (n - 1) S a rank. In place: yes. Scratch: 2 n messages, filled with the sentinel before the first
-// call. After the sentinel ("Lamport") kernels of TensorRT-LLM and FlashInfer, with a check of every word.
+// Wire: (n - 1) S a rank. In place: yes. Scratch: 2 n messages, full of the sentinel before the first call.
+// After the sentinel ("Lamport") kernels of TensorRT-LLM and FlashInfer, with a check of every word.
 #include <arb/abi.h>
 
 #include "machine/machine.cuh"

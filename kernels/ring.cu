@@ -1,27 +1,23 @@
 // Ring allreduce on the SMs: each rank writes to one neighbour only, so links carry one stream each way.
 //
-// The message is n shards; block b does part b of every shard on every rank, as a ring of its own with its
-// own flags. next = rank + 1, previous = rank - 1 (mod n); all writes go to next.
-//   reduce-scatter, step s = 0 .. n - 2: shard (rank - s) goes to next: at s = 0 the own input, later what
-//   previous sent
-//            in step s - 1 plus the own input, rounded. Then a block barrier and a release of flag (reduce,
-//            b, s). Before it uses what previous sent, a block acquires that flag and passes a barrier.
-//   turn     shard (rank + 1) is complete when the own input is added to what step n - 2 brought: it goes to
-//   the output
-//            and, as step 0 of the gather, to next.
-//   gather   step s = 0 .. n - 2: what previous sent goes to the output and, but for the last step, on to
-//   next.
+// The message is n shards; block b does part b of every shard on every rank, as a ring of its own with its own
+// flags. next = rank + 1, previous = rank - 1 (mod n); all writes go to next.
+//   reduce   step s = 0 .. n - 2: shard (rank - s) goes to next: at s = 0 the own input, later what previous sent in
+//            step s - 1 plus the own input, rounded. Then a block barrier and a release of flag (reduce, b, s).
+//            Before it uses what previous sent, a block acquires that flag and passes a barrier.
+//   turn     shard (rank + 1) is complete when the own input is added to what step n - 2 brought: it goes to the
+//            output and, as step 0 of the gather, to next.
+//   gather   step s = 0 .. n - 2: what previous sent goes to the output and, but for the last step, on to next.
 // Each shard is summed by one rank and copied by the others, so all ranks have the same bits.
 //
 // Sum: shard c in the order c, c + 1, ..., c - 1, rounded to the dtype after every addition: n - 1 roundings.
-// Reuse: scratch has an area of sums and one of results, where a shard lies at its own place in the message:
-// no step writes where another does. One of each is enough. The last gather flag of call g, which a rank
-// acquires before it ends, has come round the ring from next's turn, so after next's last look at its sums:
-// call g + 1 may overwrite them. The turn of call g + 1 overwrites next's results after a flag that came
-// round from next's first step of g + 1, so after all of next's call g (kernel boundary). Blocks that have
-// another part in call g + 1 know what all blocks of their rank knew (kernel boundary). In place: an element
-// of the input is read before the output overwrites it: shard (rank + 1) by the same thread, the others a
-// barrier before.
+// Reuse: scratch has an area of sums and one of results, where a shard lies at its own place in the message: no
+// step writes where another does. One of each is enough. The last gather flag of call g, which a rank acquires
+// before it ends, has come round the ring from next's turn, so after next's last look at its sums: call g + 1 may
+// overwrite them. The turn of call g + 1 overwrites next's results after a flag that came round from next's first
+// step of g + 1, so after all of next's call g (kernel boundary). Blocks that have another part in call g + 1 know
+// what all blocks of their rank knew (kernel boundary). In place: an element of the input is read before the output
+// overwrites it: shard (rank + 1) by the same thread, the others a barrier before.
 //
 // Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 2 messages. Chunks are what blocks make of a shard.
 // After the ring of Baidu and NCCL (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms").

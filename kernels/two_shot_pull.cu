@@ -1,21 +1,18 @@
 // Two-shot allreduce by pulling: each rank reduces one shard of the message, then all gather the shards.
 //
 // The message is n shards; block b does part b of every shard in every call on every rank.
-//   publish  staged: copy part b of all shards of the own input into the inputs area of scratch. Block
-//   barrier, release
-//            the generation to flag (publish, b, me) of each peer, acquire theirs, barrier.
-//   reduce   own shard = sum over ranks, in rank order, of the inputs areas (symmetric: of the peers'
-//   inputs); written to
-//            the output and to the shards area of scratch. Barrier, signal, wait and barrier with phase
-//            `reduce`.
+//   publish  staged: copy part b of all shards of the own input into the inputs area of scratch. Block barrier,
+//            release the generation to flag (publish, b, me) of each peer, acquire theirs, barrier.
+//   reduce   own shard = sum over ranks, in rank order, of the inputs areas (symmetric: of the peers' inputs);
+//            written to the output and to the shards area of scratch. Barrier, signal, wait, barrier.
 //   gather   output's other shards = the peers' shards areas.
 //
 // Reuse, with one area of each kind: a rank leaves call g only after acquiring every peer's reduce flag of g,
 // which the peer stored after reading the rank's inputs; so call g + 1 may overwrite the inputs area and,
-// symmetric, the next kernel may rewrite the input. The shards area is overwritten in call g + 1 after
-// acquiring every peer's publish flag of g + 1, which the peer stored after its call g had ended (kernel
-// boundary) and with it all its reads of the shards. In place works: shard p of the output is overwritten
-// after peer p has signalled that it has read it.
+// symmetric, the next kernel may rewrite the input. The shards area is overwritten in call g + 1 after acquiring
+// every peer's publish flag of g + 1, which the peer stored after its call g had ended (kernel boundary) and with
+// it all its reads of the shards. In place works: shard p of the output is overwritten after peer p has signalled
+// that it has read it.
 //
 // Wire: 2 (n - 1)/n S a rank. Scratch: a message of inputs, then one of shards.
 // After vLLM's custom allreduce (two-stage), with generations in device memory and one flag a block.

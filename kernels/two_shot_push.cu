@@ -1,22 +1,19 @@
-// Two-shot allreduce by pushing: every rank sends each peer the shard that the peer reduces, and the peer
-// sends the sum to all. Both hops carry their own arrival, word by word, as in one_shot_push.
+// Two-shot allreduce by pushing: every rank sends each peer the shard that the peer reduces, and the peer sends the
+// sum to all. Both hops carry their own arrival, word by word, as in one_shot_push.
 //
-// The message is n shards; all threads of the grid share each, and vector i of every shard is the same
-// thread's.
+// The message is n shards; all threads of the grid share each, and vector i of every shard is the same thread's.
 //   scatter  shard p goes into this rank's first area of peer p, for every peer.
-//   reduce   each vector of the own shard: wait for every peer's, put the sentinel back, add in rank order,
-//   write the sum
-//            to the output and into this rank's second area of every peer.
-//   gather   each vector of the other shards: wait for its owner's sum, put the sentinel back, write it to
-//   the output.
+//   reduce   each vector of the own shard: wait for every peer's, put the sentinel back, add in rank order, write
+//            the sum to the output and into this rank's second area of every peer.
+//   gather   each vector of the other shards: wait for its owner's sum, put the sentinel back, write it out.
 // In place: a thread reads what it sends before it writes the same place.
 //
-// Reuse: two slots, slot = generation % 2, as in one_shot_push: a rank that ends call g + 1 has read
-// something of every peer that the peer pushed in call g + 1. Where a message has fewer vectors than there
-// are ranks, some ranks send or own nothing, so a handshake is needed instead: then every rank reduces the
-// whole message and the scatter is one-shot. Assumes what machine/sentinel.cuh says.
+// Reuse: two slots, slot = generation % 2, as in one_shot_push: a rank that ends call g + 1 has read something of
+// every peer that the peer pushed in call g + 1. Where a message has fewer vectors than there are ranks, some would
+// send or own nothing; then every rank sends the whole message and reduces it, as in one_shot_push.
+// Assumes what machine/sentinel.cuh says.
 //
-// Wire: 2 (n - 1)/n S a rank. Scratch: 4 n shares, filled with the sentinel before the first call.
+// Wire: 2 (n - 1)/n S a rank. Scratch: 4 n shares, full of the sentinel before the first call.
 #include <arb/abi.h>
 
 #include "machine/machine.cuh"

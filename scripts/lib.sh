@@ -75,10 +75,11 @@ set_up() {
   done
 }
 
-# build_preset <preset>: configures when needed and builds.
+# build_preset <preset> [--target <target>...]: configures when needed and builds all or the targets.
 build_preset() {
   local preset=$1
+  shift
   cd "$repository" || return
   step "configuring $preset" cmake --preset "$preset" || return
-  step "building $preset" cmake --build --preset "$preset" -j "$jobs"
+  step "building $preset" cmake --build --preset "$preset" -j "$jobs" "$@"
 }

@@ -6,6 +6,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 set_up
-build_preset release
+build_preset release --target portable bundles
 say "running build/release/arbench run${*:+ $*} (after $SECONDS s)"
 exec "$repository/build/release/arbench" run "$@"

@@ -54,6 +54,14 @@ std::string Bundle::architectures() const {
   return text;
 }
 
+std::string Bundle::code_digest() const {
+  std::vector<std::byte> text;
+  for (const BundleCubin& cubin : cubins) {
+    for (const char c : cubin.file + " " + cubin.sha256 + "\n") text.push_back(static_cast<std::byte>(c));
+  }
+  return sha256_hex(text);
+}
+
 Bundle read_bundle(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "manifest.json";
   std::ifstream stream(file);

@@ -50,6 +50,8 @@ struct Bundle {
   [[nodiscard]] bool has_architecture(std::string_view architecture) const;
   // "sm_90 sm_120"
   [[nodiscard]] std::string architectures() const;
+  // One hash over the hashes of all cubins: another one means other code.
+  [[nodiscard]] std::string code_digest() const;
 };
 
 // Reads <folder>/manifest.json. Throws BundleError when it is missing, cut short or of another schema.

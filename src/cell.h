@@ -32,7 +32,7 @@ struct Cell {
   // bytes, place and island_ranks are those of the case.
   std::uint64_t verify_calls = 0;
   Plant plant = Plant::none;  // with verify_calls only
-  bool check = true;  // false only with -c 0: the row then says unchecked in flags
+  bool check = true;          // false only with -c 0: the row then says unchecked in flags
 
   friend bool operator==(const Cell&, const Cell&) = default;
 };

@@ -102,11 +102,12 @@ Comparison compare_blocks(const ComparisonPlan& plan, std::span<const Block> blo
                                 .why = {}});
   }
   if (!never.empty()) {
-    comparison.remarks.push_back(fmt::format("{} cells have no time in both arms and are left out, {} first",
-                                             never.size(), never.front()));
+    comparison.incomplete = true;
+    comparison.remarks.push_back(fmt::format(
+        "{} cells have no time in some launch and are left out, {} first", never.size(), never.front()));
   }
   if (series.empty()) {
-    comparison.failed = "no cell has a time in both arms, so there is nothing to compare";
+    comparison.failed = "no cell has a time in every launch, so there is nothing to compare";
     return comparison;
   }
 
@@ -178,6 +179,7 @@ ExitCode exit_code_of(const Comparison& comparison, bool strict) {
   if (!comparison.failed.empty()) return ExitCode::invalid_environment;
   if (strict && !unchecked_gates(comparison.gates).empty()) return ExitCode::invalid_environment;
   if (comparison.count(Verdict::slower) > 0) return ExitCode::regression;
+  if (comparison.incomplete) return ExitCode::invalid_environment;
   if (strict && comparison.count(Verdict::inconclusive) > 0) return ExitCode::inconclusive;
   return ExitCode::good;
 }

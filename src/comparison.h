@@ -35,6 +35,7 @@ struct Comparison {
   std::vector<ComparedCell> cells;
   std::vector<Gate> gates;
   std::vector<std::string> remarks;  // one sentence each
+  bool incomplete = false;           // a cell did not run in some launch
   std::string failed;                // why there is no verdict; empty: there is one
 
   [[nodiscard]] std::size_t count(Verdict verdict) const;
@@ -56,8 +57,8 @@ struct UnpairedCell {
 };
 Comparison compare_runs(std::span<const UnpairedCell> cells, const Rules& rules);
 
-// 5 with a failed gate (or, strict, an unchecked one), else 3 where a row is SLOWER, else 4 where one is
-// INCONCLUSIVE and `strict`, else 0.
+// 5 with a failed gate (or, strict, an unchecked one), else 3 where a row is SLOWER, else 5 where cells did
+// not run, else 4 where one is INCONCLUSIVE and `strict`, else 0.
 ExitCode exit_code_of(const Comparison& comparison, bool strict);
 
 }  // namespace arb

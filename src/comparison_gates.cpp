@@ -32,23 +32,6 @@ void for_each_launch(std::span<const Block> blocks, Visitor&& visit) {
   }
 }
 
-Gate times_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
-  for (std::size_t cell = 0; cell < plan.cells.size(); ++cell) {
-    std::size_t with = 0;
-    std::size_t all = 0;
-    for_each_launch(blocks, [&](const Block&, const LaunchRecord& launch) {
-      ++all;
-      if (launch.times_us[cell]) ++with;
-    });
-    if (with != 0 && with != all) {
-      return failed("times", fmt::format("{} has a time in {} of {} launches only, so one arm cannot do what "
-                                         "the other does, or not always",
-                                         plan.cells[cell].name(), with, all));
-    }
-  }
-  return passed("times");
-}
-
 Gate gpus_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
   Gate gate = passed("gpus");
   bool known = !plan.gpus.empty();
@@ -201,9 +184,8 @@ Gate placebo_gate(std::span<const Judgement> placebo) {
 
 std::vector<Gate> check_gates(const ComparisonPlan& plan, std::span<const Block> blocks,
                               std::span<const Judgement> placebo) {
-  return {times_gate(plan, blocks),  gpus_gate(plan, blocks), driver_gate(plan, blocks),
-          clocks_gate(plan, blocks), events_gate(blocks),     errors_gate(blocks),
-          placebo_gate(placebo)};
+  return {gpus_gate(plan, blocks), driver_gate(plan, blocks), clocks_gate(plan, blocks),
+          events_gate(blocks),     errors_gate(blocks),       placebo_gate(placebo)};
 }
 
 std::string failed_gates(std::span<const Gate> gates) {

@@ -28,8 +28,8 @@ inline constexpr double most_clock_difference = 0.01;
 // Chance that a gate fails on arms that are alike, for the two gates that are tests themselves.
 inline constexpr double gate_alpha = 0.01;
 
-// The gates of the blocks: the cells' times (a cell that has one in some launches only), GPUs, driver,
-// clocks, clock event reasons, hardware errors, and the placebo, whose judgements come from judge_placebo().
+// The gates of the blocks: GPUs, driver, clocks, clock event reasons, hardware errors, and the placebo, whose
+// judgements come from judge_placebo(). (Wrong data never gets this far: it ends a comparison.)
 std::vector<Gate> check_gates(const ComparisonPlan& plan, std::span<const Block> blocks,
                               std::span<const Judgement> placebo);
 // The first failed gate's sentences joined, or empty.

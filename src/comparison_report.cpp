@@ -168,7 +168,7 @@ std::string markdown_table(const Comparison& comparison, const std::vector<const
     Line line = line_of(comparison, *cell, shape);
     std::string& verdict = line[line.size() - 2];
     if (cell->judgement.verdict == Verdict::faster || cell->judgement.verdict == Verdict::slower)
-      verdict = "**" + verdict + "**";
+      verdict.insert(0, "**").append("**");
     text += markdown_line(line);
   }
   return text;

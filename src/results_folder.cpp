@@ -83,6 +83,12 @@ void ResultsFolder::add(const Row& row) {
   ++rows_;
 }
 
+void ResultsFolder::append(const std::string& name, const std::string& text) {
+  std::ofstream file(folder_ / name, std::ios::binary | std::ios::app);
+  file << text << std::flush;
+  if (!file) throw cannot_write(folder_ / name, std::strerror(errno));
+}
+
 void ResultsFolder::write(const std::string& name, const std::string& text) {
   std::ofstream file(folder_ / name, std::ios::binary);
   file << text << std::flush;

@@ -41,6 +41,8 @@ class ResultsFolder {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   // Appends to rows.csv, on disk at once. Throws EnvironmentError.
   void add(const Row& row);
+  // Appends to a file that write() began. Throws EnvironmentError.
+  void append(const std::string& name, const std::string& text);
   // Writes a whole file (benchmark.json, environment.json, manifest.json). Throws EnvironmentError.
   void write(const std::string& name, const std::string& text);
   // Writes command.txt, removes empty logs and renames the folder to `name`, or to `name`-2, -3 ... where

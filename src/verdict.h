@@ -126,16 +126,16 @@ struct Judgement {
   double change = 0;
   double ci_low = 0;  // with confidence 1 - alpha
   double ci_high = 0;
-  double p = 1;                              // of this cell alone
-  std::optional<double> sign_flip;           // the same by sign flips; empty when unpaired
-  std::optional<double> hodges_lehmann;      // a fraction; empty when unpaired
-  double band_q = 1;                         // of its group and band, Holm over all of them
-  double q = 1;                              // adjusted: what the verdict rests on
-  double margin = 0;                         // below it a difference does not matter
-  std::optional<double> placebo_bound;       // a fraction; part of the margin where larger
-  double mde = 0;                            // smallest detectable effect here, a fraction
-  bool tests_disagree = false;               // t and sign flips lie on different sides of alpha
-  std::optional<std::uint64_t> more_blocks;  // INCONCLUSIVE: what would settle it if the estimate stays
+  double p = 1;                                // of this cell alone
+  std::optional<double> sign_flip{};           // the same by sign flips; empty when unpaired
+  std::optional<double> hodges_lehmann{};      // a fraction; empty when unpaired
+  double band_q = 1;                           // of its group and band, Holm over all of them
+  double q = 1;                                // adjusted: what the verdict rests on
+  double margin = 0;                           // below it a difference does not matter
+  std::optional<double> placebo_bound{};       // a fraction; part of the margin where larger
+  double mde = 0;                              // smallest detectable effect here, a fraction
+  bool tests_disagree = false;                 // t and sign flips lie on different sides of alpha
+  std::optional<std::uint64_t> more_blocks{};  // INCONCLUSIVE: what would settle it if the estimate stays
 };
 
 // Verdicts by the rules of docs/comparing.md. Throws std::invalid_argument where a series has fewer than 2

@@ -1,13 +1,12 @@
-// Data that is its own flag: every 32-bit word of an area holds the sentinel until the writer's payload
-// replaces it, and the reader puts the sentinel back. No fence, no flag, one one-way trip.
+// Data that is its own flag: every 32-bit word of an area holds the sentinel until the writer's payload replaces it, and
+// the reader puts the sentinel back. No fence, no flag, one one-way trip.
 //
 // What this rests on:
 //   - a 4-byte word is written and read whole; vectors may arrive in any order and in pieces;
-//   - the boundary between two kernels of a stream (or the wait for the previous kernel) orders all accesses
-//   of the
+//   - the boundary between two kernels of a stream (or the wait for the previous kernel) orders all accesses of the
 //     first before all of the second for the whole system, as a system-scope fence by every thread would.
-// The sentinel is a NaN in every dtype (two NaNs for 2-byte types), so a payload word that equals it can be
-// rewritten to another NaN; any payload is allowed.
+// The sentinel is a NaN in every dtype (two NaNs for 2-byte types), so a payload word that equals it can be rewritten to
+// another NaN; any payload is allowed.
 #pragma once
 
 #include <arb/abi.h>

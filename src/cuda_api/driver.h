@@ -11,27 +11,28 @@ namespace arb::cuda {
 
 // The entry points that the suite uses. Versioned names come from the header's own macros (cuMemAlloc is
 // cuMemAlloc_v2), so the table matches the header whichever toolkit it is from.
-#define ARB_DRIVER_ENTRIES(entry)                                                                            \
-  entry(cuInit) entry(cuDriverGetVersion) entry(cuGetErrorName) entry(cuGetErrorString) entry(cuDeviceGet)   \
-      entry(cuDeviceGetCount) entry(cuDeviceGetName) entry(cuDeviceGetUuid) entry(cuDeviceGetAttribute)      \
-          entry(cuDeviceTotalMem) entry(cuDeviceGetPCIBusId) entry(cuDeviceCanAccessPeer) entry(             \
-              cuDevicePrimaryCtxRetain) entry(cuDevicePrimaryCtxRelease) entry(cuCtxSetCurrent)              \
-              entry(cuCtxSynchronize) entry(cuCtxEnablePeerAccess) entry(cuMemAlloc) entry(cuMemFree) entry( \
-                  cuMemHostAlloc) entry(cuMemFreeHost) entry(cuMemHostGetDevicePointer) entry(cuMemGetInfo)  \
-                  entry(cuMemcpyHtoD) entry(cuMemcpyDtoH) entry(cuMemcpyAsync) entry(cuMemsetD8Async) entry( \
-                      cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate) entry(cuMemRelease)    \
-                      entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) entry(                         \
-                          cuMemGetAllocationGranularity) entry(cuLibraryLoadData) entry(cuLibraryUnload)     \
-                          entry(cuLibraryGetKernel) entry(cuKernelGetFunction) entry(cuKernelGetParamInfo)   \
-                              entry(cuKernelGetAttribute) entry(cuOccupancyMaxActiveBlocksPerMultiprocessor) entry(cuStreamCreate) entry(cuStreamDestroy)       \
-                                  entry(cuStreamQuery) entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)   \
-                                      entry(cuStreamEndCapture) entry(cuEventCreate) entry(cuEventDestroy)   \
-                                          entry(cuEventRecord) entry(cuEventQuery) entry(cuEventElapsedTime) \
-                                              entry(cuGraphCreate) entry(cuGraphDestroy)                     \
-                                                  entry(cuGraphAddNode_v2)                                   \
-                                                      entry(cuGraphInstantiateWithParams)                    \
-                                                          entry(cuGraphUpload) entry(cuGraphLaunch)          \
-                                                              entry(cuGraphExecDestroy)
+// clang-format off
+#define ARB_DRIVER_ENTRIES(entry)                                                                  \
+  entry(cuInit) entry(cuDriverGetVersion) entry(cuGetErrorName) entry(cuGetErrorString)            \
+  entry(cuDeviceGet) entry(cuDeviceGetCount) entry(cuDeviceGetName) entry(cuDeviceGetUuid)         \
+  entry(cuDeviceGetAttribute) entry(cuDeviceTotalMem) entry(cuDeviceGetPCIBusId)                   \
+  entry(cuDeviceCanAccessPeer) entry(cuDevicePrimaryCtxRelease) entry(cuCtxSetCurrent)             \
+  entry(cuCtxSynchronize) entry(cuCtxEnablePeerAccess) entry(cuMemAlloc) entry(cuMemFree)          \
+  entry(cuMemFreeHost) entry(cuMemGetInfo) entry(cuMemcpyHtoD) entry(cuMemcpyDtoH)                 \
+  entry(cuMemcpyAsync) entry(cuMemsetD8Async) entry(cuMemAddressFree) entry(cuMemCreate)           \
+  entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess)                      \
+  entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)                        \
+  entry(cuIpcGetMemHandle) entry(cuIpcCloseMemHandle) entry(cuLibraryLoadData)                     \
+  entry(cuLibraryUnload) entry(cuLibraryGetKernel) entry(cuKernelGetFunction)                      \
+  entry(cuKernelGetParamInfo) entry(cuStreamCreate) entry(cuStreamDestroy) entry(cuStreamQuery)    \
+  entry(cuStreamSynchronize) entry(cuLaunchKernelEx) entry(cuStreamBeginCapture)                   \
+  entry(cuStreamEndCapture) entry(cuEventCreate) entry(cuEventDestroy) entry(cuEventRecord)        \
+  entry(cuEventElapsedTime) entry(cuGraphCreate) entry(cuGraphDestroy) entry(cuGraphAddNode_v2)    \
+  entry(cuGraphInstantiateWithParams) entry(cuGraphUpload) entry(cuGraphLaunch)                    \
+  entry(cuGraphExecDestroy) entry(cuOccupancyMaxActiveBlocksPerMultiprocessor)                     \
+  entry(cuDevicePrimaryCtxRetain) entry(cuIpcOpenMemHandle) entry(cuMemAddressReserve)             \
+  entry(cuMemGetAllocationGranularity) entry(cuMemHostAlloc)
+// clang-format on
 
 // One member a driver function, of exactly its type.
 struct Driver {

@@ -164,6 +164,9 @@ std::uint64_t free_bytes(const Context& context) {
 void copy_to_device(const Context& context, std::byte* to, std::span<const std::byte> from) {
   context.make_current();
   check(driver().cuMemcpyHtoD(pointer(to), from.data(), from.size()), "copy to a device");
+  // From pageable memory the call may return while the last part is still on its way, and our streams do not
+  // wait for the default one.
+  check(driver().cuStreamSynchronize(nullptr), "copy to a device");
 }
 
 void copy_to_host(const Context& context, std::span<std::byte> to, const std::byte* from) {

@@ -32,6 +32,24 @@ using DeviceNumber = Result(Handle*, unsigned* value);
 using DeviceNumberOf = Result(Handle*, unsigned which, unsigned* value);
 using DeviceMask = Result(Handle*, unsigned long long* mask);
 using NvlinkCounter = Result(Handle*, unsigned link, unsigned which, unsigned long long* value);
+using DeviceTwoNumbers = Result(Handle*, int* first, int* second);
+// nvmlPciInfo_t (version 3); nvmlMemory_t and nvmlBAR1Memory_t, which are three numbers alike: total first.
+struct PciInfo {
+  char short_address[16];
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned device_id;
+  unsigned subsystem_id;
+  char address[32];
+};
+struct MemoryInfo {
+  unsigned long long total_bytes;
+  unsigned long long second_bytes;
+  unsigned long long third_bytes;
+};
+using DevicePciInfo = Result(Handle*, PciInfo* info);
+using DeviceMemoryInfo = Result(Handle*, MemoryInfo* info);
 using PairNumber = Result(Handle*, Handle*, unsigned* value);
 using PairNumberOf = Result(Handle*, Handle*, unsigned which, unsigned* value);
 
@@ -59,6 +77,10 @@ struct Entries {
   DeviceNumber* pcie_replays = nullptr;
   DeviceNumberOf* nvlink_state = nullptr;
   NvlinkCounter* nvlink_errors = nullptr;
+  DevicePciInfo* pci_info = nullptr;
+  DeviceTwoNumbers* compute_capability = nullptr;
+  DeviceMemoryInfo* memory = nullptr;
+  DeviceMemoryInfo* bar1_memory = nullptr;
   PairNumber* common_ancestor = nullptr;
   PairNumberOf* p2p_status = nullptr;
 };

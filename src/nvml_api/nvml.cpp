@@ -102,6 +102,21 @@ Device describe(const entry::Entries& nvml, std::uint32_t index, Handle* handle)
   device.index = index;
   device.name = ask_text(nvml.name, handle);
   device.uuid = ask_text(nvml.uuid, handle);
+  if (auto info = ask<entry::PciInfo>(nvml.pci_info, handle)) {
+    info->address[sizeof info->address - 1] = '\0';
+    device.pci_address = info->address;
+  }
+  int major = 0;
+  int minor = 0;
+  if (nvml.compute_capability != nullptr &&
+      nvml.compute_capability(handle, &major, &minor) == entry::success) {
+    device.compute_capability = fmt::format("{}.{}", major, minor);
+  }
+  if (const auto memory = ask<entry::MemoryInfo>(nvml.memory, handle))
+    device.memory_bytes = memory->total_bytes;
+  if (const auto memory = ask<entry::MemoryInfo>(nvml.bar1_memory, handle)) {
+    device.bar1_bytes = memory->total_bytes;
+  }
   device.sm_clock_mhz = ask<unsigned>(nvml.clock, handle, entry::clock_sm);
   device.sm_clock_max_mhz = ask<unsigned>(nvml.max_clock, handle, entry::clock_sm);
   device.memory_clock_mhz = ask<unsigned>(nvml.clock, handle, entry::clock_memory);
@@ -173,6 +188,10 @@ entry::Entries entries_of(void* handle) {
   find_entry(handle, nvml.pcie_replays, {"nvmlDeviceGetPcieReplayCounter"});
   find_entry(handle, nvml.nvlink_state, {"nvmlDeviceGetNvLinkState"});
   find_entry(handle, nvml.nvlink_errors, {"nvmlDeviceGetNvLinkErrorCounter"});
+  find_entry(handle, nvml.pci_info, {"nvmlDeviceGetPciInfo_v3"});
+  find_entry(handle, nvml.compute_capability, {"nvmlDeviceGetCudaComputeCapability"});
+  find_entry(handle, nvml.memory, {"nvmlDeviceGetMemoryInfo"});
+  find_entry(handle, nvml.bar1_memory, {"nvmlDeviceGetBAR1MemoryInfo"});
   find_entry(handle, nvml.common_ancestor, {"nvmlDeviceGetTopologyCommonAncestor"});
   find_entry(handle, nvml.p2p_status, {"nvmlDeviceGetP2PStatus"});
   return nvml;

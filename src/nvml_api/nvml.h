@@ -14,9 +14,13 @@ namespace arb::nvml {
 
 // One GPU. What NVML cannot say is absent.
 struct Device {
-  std::uint32_t index = 0;          // NVML's
-  std::optional<std::string> name;  // "NVIDIA H200"
-  std::optional<std::string> uuid;  // "GPU-..."
+  std::uint32_t index = 0;                        // NVML's
+  std::optional<std::string> name;                // "NVIDIA H200"
+  std::optional<std::string> uuid;                // "GPU-..."
+  std::optional<std::string> pci_address;         // "00000000:17:00.0"
+  std::optional<std::string> compute_capability;  // "12.0"
+  std::optional<std::uint64_t> memory_bytes;
+  std::optional<std::uint64_t> bar1_bytes;  // what peers and the host can address at a time
   std::optional<std::uint32_t> sm_clock_mhz;
   std::optional<std::uint32_t> sm_clock_max_mhz;
   std::optional<std::uint32_t> memory_clock_mhz;

@@ -30,7 +30,7 @@ def main():
     copy = work / "sources"
     for folder in ("include", "kernels", "src", "tests", "bench", "scripts", "cmake"):
         shutil.rmtree(copy / folder, ignore_errors=True)
-        shutil.copytree(source / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source / folder, copy / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(source / "CMakeLists.txt", copy)
 
     blocks = re.findall(r"```cpp\n(.*?)```", (source / "docs" / "add-a-kernel.md").read_text(), re.S)

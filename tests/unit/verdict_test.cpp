@@ -228,7 +228,7 @@ TEST(VerdictSimulated, PowerIsWhatTheoryGives) {
 
 // Five contenders over 17 sizes that share the noise of their launches: the worst case of many cells.
 TEST(VerdictSimulated, ManyCellsKeepTheFamilyWiseError) {
-  constexpr int trials = 1'500;
+  constexpr int trials = 1'000;
   constexpr std::uint32_t blocks = 12;
   Machine machine({}, 4);
   int comparisons_with_an_alarm = 0;
@@ -256,7 +256,7 @@ TEST(VerdictSimulated, ManyCellsKeepTheFamilyWiseError) {
 }
 
 TEST(VerdictSimulated, EquivalentIsRareWhereTheEffectEqualsTheMargin) {
-  constexpr int trials = 20'000;
+  constexpr int trials = 10'000;
   for (const double launch : {0.004, 0.015}) {  // the second makes the placebo's bound the margin
     Machine machine({.drift_step = 0.002, .launch = launch, .iteration = 0.01, .iterations = 5}, 5);
     int equivalent = 0;

@@ -1,0 +1,3 @@
+#ifndef __cuda_cuda_h__
+#define CUDA_VERSION 12080
+#endif

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""What other programs make of our files, and what the nightly scripts do: run by CTest.
+
+  scripts_test.py REPOSITORY SAMPLE_ARBENCH CACHE
+
+Strict JSON, Google Benchmark's compare.py (the distribution's, fetched into CACHE, else its arithmetic by hand), Apache
+Otava (in a virtual environment in CACHE) and whole nights with a stand-in for arbench. What cannot be fetched is skipped
+with a sentence.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPOSITORY, SAMPLE, CACHE = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+sys.dont_write_bytecode = True
+import history  # noqa: E402
+
+
+def sample(*arguments, **environment):
+    return subprocess.run([SAMPLE, *map(str, arguments)], capture_output=True, text=True, check=False,
+                          env={**os.environ, **environment})
+
+
+def refuse(name):
+    raise ValueError(f"{name} is no JSON")
+
+
+def strict(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+def only_folder(parent):
+    folders = [path for path in parent.iterdir() if not path.name.startswith(".")]
+    assert len(folders) == 1, folders
+    return folders[0]
+
+
+def python_with_otava():
+    """A Python whose environment has Otava, or why there is none."""
+    python = CACHE / "venv" / "bin" / "python"
+    if python.exists() and subprocess.run([python, "-c", "import otava"], capture_output=True, check=False).returncode == 0:
+        return python, ""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(CACHE / "venv", ignore_errors=True)
+    for command in ([sys.executable, "-m", "venv", str(CACHE / "venv")],
+                    [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "apache-otava"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            words = (done.stderr + done.stdout).strip().splitlines() or ["no reason given"]
+            return None, f"Apache Otava cannot be installed here ({words[-1]})"
+    return python, ""
+
+
+def compare_py():
+    """Google Benchmark's own compare.py, or None."""
+    for folder in (pathlib.Path("/usr/share/benchmark"), CACHE / "tools" / "usr" / "share" / "benchmark"):
+        if (folder / "compare.py").is_file():
+            return folder / "compare.py"
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["apt-get", "download", "libbenchmark-tools"], cwd=scratch, capture_output=True, check=False)
+        for package in pathlib.Path(scratch).glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, CACHE / "tools"], capture_output=True, check=False)
+    found = CACHE / "tools" / "usr" / "share" / "benchmark" / "compare.py"
+    return found if found.is_file() else None
+
+
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.parent = pathlib.Path(cls.scratch.name)
+        done = sample("arms", cls.parent / "results", "1.05")
+        assert done.returncode == 3, done.stderr
+        cls.folder = only_folder(cls.parent / "results")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def test_every_document_is_strict_json(self):
+        documents = list(self.folder.glob("*.json"))
+        self.assertGreaterEqual(len(documents), 7)
+        for document in documents:
+            strict(document.read_text())
+        for line in (self.folder / "blocks.jsonl").read_text().splitlines():
+            strict(line)
+
+    def test_smaller_is_better(self):
+        entries = strict((self.folder / "smaller-is-better.json").read_text())
+        self.assertTrue(entries)
+        for entry in entries:
+            self.assertEqual(set(entry), {"name", "unit", "value", "extra"})
+            self.assertIsInstance(entry["value"], float)
+        self.assertEqual(len({entry["name"] for entry in entries}), len(entries))
+
+    def test_google_benchmarks_of_the_arms_join(self):
+        arms = [strict((self.folder / f"benchmark-{arm}.json").read_text()) for arm in "ab"]
+        for arm in arms:
+            self.assertEqual(arm["context"]["json_schema_version"], 1)
+            self.assertIn("caches", arm["context"])
+        names = [[row["name"] for row in arm["benchmarks"]] for arm in arms]
+        self.assertEqual(names[0], names[1])
+        means = [{}, {}]
+        for arm, into in zip(arms, means):
+            for row in arm["benchmarks"]:
+                into.setdefault(row["name"], []).append(row["real_time"])
+        for name, times in means[0].items():
+            self.assertEqual(len(times), 12)
+            self.assertAlmostEqual(sum(means[1][name]) / sum(times), 1.05, delta=0.01)
+
+    def test_compare_py_reads_them_unchanged(self):
+        program = compare_py()
+        if program is None:
+            self.skipTest("Google Benchmark's compare.py is not here and cannot be fetched")
+        python, why = python_with_otava()  # brings the numpy and scipy that compare.py needs
+        if python is None:
+            self.skipTest(why)
+        done = subprocess.run([python, program, "--no-color", "benchmarks", self.folder / "benchmark-a.json",
+                               self.folder / "benchmark-b.json"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [line for line in done.stdout.splitlines() if "/pipelined/warm_pvalue" in line.replace(" ", "")]
+        self.assertTrue(lines, done.stdout)
+        self.assertIn("U Test, Repetitions: 12 vs 12", done.stdout)
+        self.assertIn("+0.05", done.stdout)
+
+
+class Nights(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.home = pathlib.Path(self.scratch.name) / "nightly"
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def night(self, *arguments, **environment):
+        python, _ = python_with_otava()
+        path = f"{python.parent}:{os.environ['PATH']}" if python else os.environ["PATH"]
+        return subprocess.run([REPOSITORY / "scripts" / "nightly.sh", "--home", self.home, "--launches", "5", *arguments],
+                              capture_output=True, text=True, check=False,
+                              env={**os.environ, "ARB_PROGRAM": SAMPLE, "PATH": path,
+                                   "ARB_NIGHTLY_PYTHON": str(python or sys.executable), **environment})
+
+    def test_nights_compare_and_return_their_exit_code(self):
+        first = self.night()
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("new baseline: this is the first night", first.stdout)
+        second = self.night()
+        self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
+        self.assertIn("comparing with", second.stdout)
+        slow = self.night(ARB_SAMPLE_FACTOR="1.08")
+        self.assertEqual(slow.returncode, 3, slow.stdout + slow.stderr)
+        page = (self.home / "pages" / "latest.md").read_text()
+        self.assertIn("REGRESSION (exit code 3)", page)
+        self.assertIn("SLOWER", page)
+        # The bad night is no baseline: the next slow one is a regression still.
+        self.assertEqual(self.night(ARB_SAMPLE_FACTOR="1.08").returncode, 3)
+        # Unless it is what should be from now on.
+        self.assertEqual(self.night("--pin", ARB_SAMPLE_FACTOR="1.08").returncode, 3)
+        self.assertEqual(self.night(ARB_SAMPLE_FACTOR="1.08").returncode, 0)
+        nights = history.read_history(self.home / "history.jsonl")
+        self.assertEqual([night["good"] for night in nights], [True, True, False, False, False, True])
+        strict((self.home / "smaller-is-better.json").read_text())
+
+    def test_a_new_driver_is_a_new_baseline(self):
+        self.night()
+        other = self.night(ARB_SAMPLE_DRIVER="590.10", ARB_SAMPLE_FACTOR="1.5")
+        self.assertEqual(other.returncode, 0, other.stderr)
+        self.assertIn("new baseline: the driver changed from 580.82.07 to 590.10", other.stdout)
+        self.assertIn("no earlier good night", other.stdout)
+
+    def test_a_bad_line_stops_it_before_anything_runs(self):
+        self.night()
+        path = self.home / "history.jsonl"
+        with open(path, "a") as file:
+            file.write('{"schema": "arbench night 1", "ti\n')
+        before, runs = path.read_bytes(), len(list((self.home / "runs").iterdir()))
+        stopped = self.night()
+        self.assertEqual(stopped.returncode, 5)
+        self.assertIn("line 2 is no night of ours", stopped.stderr)
+        self.assertEqual(path.read_bytes(), before)
+        self.assertEqual(len(list((self.home / "runs").iterdir())), runs)
+
+    def test_otava_finds_a_step(self):
+        python, why = python_with_otava()
+        if python is None:
+            self.skipTest(why)
+        done = sample("run", "--results", self.home / "runs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = only_folder(self.home / "runs")
+        night = history.read_night(run)
+        nights = []
+        for number in range(24):
+            factor = (1 if number < 15 else 1.06) * (1 + 0.002 * ((number * 7) % 5 - 2))
+            nights.append({**night, "time": f"2026-10-{number + 1:02d}T02:00:00+00:00", "run": f"night-{number}",
+                           "good": True, "cells": {name: us * factor for name, us in night["cells"].items()}})
+        history.write_history(self.home / "history.jsonl", nights)
+        found = subprocess.run([python, REPOSITORY / "scripts" / "history.py", "changes", self.home / "history.jsonl", run,
+                                "--json"], capture_output=True, text=True, check=False)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        changes = strict(found.stdout)
+        self.assertEqual({change["cell"] for change in changes}, set(night["cells"]))
+        for change in changes:
+            self.assertEqual(change["run"], "night-15")
+            self.assertAlmostEqual(change["change"], 0.06, delta=0.005)
+
+    def test_no_measured_time_is_no_night(self):
+        emulated = self.home / "runs" / "x"
+        emulated.mkdir(parents=True)
+        (emulated / "command.txt").write_text("arbench results 1\nstarted: 2026-11-30T12:59:42Z\n")
+        (emulated / "environment.json").write_text('{"gpus": []}')
+        (emulated / "rows.csv").write_text("evidence,contender,p50_us\nemulated,x,\n")
+        with self.assertRaisesRegex(history.Problem, "no measured time"):
+            history.append(self.home / "history.jsonl", emulated)
+        with self.assertRaisesRegex(history.Problem, "no whole run"):
+            history.append(self.home / "history.jsonl", self.home / "nowhere")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
