@@ -75,6 +75,9 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
                  "threads)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, arb::World>{
           {"threads", arb::World::threads}, {"processes", arb::World::processes}}));
+  app.add_option(
+      "--islands", options.island_ranks,
+      "ranks of one island of GPUs that are close to each other (default: by NUMA node; emulated: half)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
   app.add_option("--seed", options.seed, "of the inputs (default 1)");
 }
