@@ -75,6 +75,9 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
                  "threads)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, arb::World>{
           {"threads", arb::World::threads}, {"processes", arb::World::processes}}));
+  app.add_option(
+      "--islands", options.island_ranks,
+      "ranks of one island of GPUs that are close to each other (default: by NUMA node; emulated: half)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
   app.add_option("--seed", options.seed, "of the inputs (default 1)");
 }
@@ -170,7 +173,19 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
   app.add_option(
       "--ranks", run.ranks,
       "only so many ranks; they share GPUs where there are fewer (default: one a GPU, then 8, 3 and 5)");
-  app.add_option("--case", options.case_number, "only the case of that number, as a failure names it");
+  app.add_option_function<std::string>(
+      "--case",
+      [&options](const std::string& text) {
+        if (text.find(',') != std::string::npos) {
+          options.gate_case = text;
+          return;
+        }
+        std::uint64_t number = 0;
+        if (!CLI::detail::lexical_cast(text, number))
+          throw CLI::ValidationError("--case", "'" + text + "' is no case; a failure names its own");
+        options.case_number = number;
+      },
+      "only that case, as a failure names it");
   app.add_option("--seed", run.seed, "other cases (default 1)");
   app.add_option("--nccl", run.nccl_paths,
                  "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");

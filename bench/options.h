@@ -38,7 +38,8 @@ struct RunOptions {
   std::optional<World> world;  // threads where not said
   bool emulate = false;
   std::optional<std::uint32_t> ranks;
-  std::uint32_t deadline_s = 30;  // of one wait on a device
+  std::optional<std::uint32_t> island_ranks;  // of one island; empty: from the topology
+  std::uint32_t deadline_s = 30;              // of one wait on a device
   std::optional<Format> format;
   std::uint64_t seed = 1;
   std::vector<std::string> benchmark_flags;  // --benchmark_...=..., for Google Benchmark
@@ -70,6 +71,7 @@ struct VerifyOptions {
   RunOptions run;                            // what the two verbs have in common
   std::optional<std::uint64_t> for_s;        // how long to verify; empty: until every contender has its calls
   std::optional<std::uint64_t> case_number;  // that case alone
+  std::string gate_case;                     // that run of the emulated gate alone (gate::replay)
 };
 
 struct ListOptions {

@@ -149,6 +149,7 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
     machine_.ranks = static_cast<std::uint32_t>(environment_.gpus.size());
   }
   environment_.evidence = machine_.evidence;
+  machine_.island_ranks = choose_islands();
   environment_.ranks = machine_.ranks;
   environment_.world = emulated ? "emulated" : std::string(name_of(options_.world.value_or(World::threads)));
   choose_bundles(say);
@@ -160,6 +161,27 @@ bool Session::wants(bool nccl) const {
     const CatalogRow* row = find_contender(name);
     return row != nullptr && (row->source == Source::nccl) == nccl;
   });
+}
+
+std::uint32_t Session::choose_islands() const {
+  const std::uint32_t ranks = machine_.ranks;
+  const auto fits = [&](std::uint32_t island) {
+    return island >= 2 && ranks % island == 0 && ranks / island >= 2;
+  };
+  if (options_.island_ranks) {
+    if (!fits(*options_.island_ranks)) {
+      throw UsageError(fmt::format(
+          "--islands {}: {} ranks do not form 2 or more islands of {}; give 2 or more that divide "
+          "them, or leave it out",
+          *options_.island_ranks, ranks, *options_.island_ranks));
+    }
+    return *options_.island_ranks;
+  }
+  if (machine_.evidence == Evidence::emulated) return fits(ranks / 2) && ranks % 2 == 0 ? ranks / 2 : 0;
+  std::vector<int> nodes;
+  for (const DeviceInfo& gpu : environment_.gpus) nodes.push_back(numa_node_of(gpu));
+  const std::uint32_t island = equal_runs(nodes);
+  return fits(island) ? island : 0;
 }
 
 void Session::choose_bundles(const Say& say) {

@@ -11,6 +11,7 @@
 
 #include "coordinator/machine.h"
 #include "coordinator/worker_process.h"
+#include "emulator/gate/gate.h"
 #include "environment.h"
 #include "log.h"
 #include "measure.h"
@@ -33,6 +34,12 @@ constexpr std::uint64_t calls_of_other_teams = 5'000;
 constexpr std::uint64_t emulated_cases = 16;
 constexpr std::uint64_t calls_of_emulated_case = 3;
 constexpr std::uint64_t most_emulated_bytes = 32 << 10;
+// The emulated gate without --for; with it the box gets a quarter of the time, planted bugs a seed for so
+// many seconds, and the gate's scenarios the rest.
+constexpr std::uint32_t usual_planted_seeds = 2;
+constexpr std::uint32_t usual_covers = 5;
+constexpr double box_share = 0.25;
+constexpr std::uint64_t seconds_a_planted_seed = 20;
 // Numbers of one seed's cases.
 constexpr std::uint64_t cases_of_a_seed = 1'000'000;
 constexpr std::uint32_t most_ranks = 8;
@@ -62,6 +69,7 @@ struct Arm {
   double spent_s = 0;
   std::string wrong = {};    // data or a hang: the first
   std::string failure = {};  // why it did not run, or no further
+  bool gate = false;         // the emulated gate, on all teams; cases are its runs
 
   [[nodiscard]] Cell cell(std::uint64_t number) const {
     // Emulated ranks are all on GPUs of their own.
@@ -72,6 +80,9 @@ struct Arm {
   }
   [[nodiscard]] std::string result() const {
     return !wrong.empty() ? "WRONG" : !failure.empty() ? "did not run" : cases == 0 ? "no time" : "right";
+  }
+  [[nodiscard]] std::string flags() const {
+    return gate ? "gate" : team.oversubscribed() ? "oversubscribed" : "";
   }
 };
 
@@ -96,6 +107,9 @@ class Verify {
   [[nodiscard]] std::vector<VerifyTeam> teams(std::uint32_t gpus) const;
   [[nodiscard]] std::vector<Arm> arms_of(const Session& session, VerifyTeam team) const;
   void verify_team(Session& session, VerifyTeam team, double share_s);
+  [[nodiscard]] bool wants(const CatalogRow& row) const;
+  void pass_gate();
+  ExitCode replay_gate_case();
   void look_for_planted(Backend& backend, const Arm& arm);
   void run_case(Backend& backend, Arm& arm);
   [[nodiscard]] std::uint64_t number_of(const Arm& arm) const;
@@ -118,6 +132,7 @@ class Verify {
   std::vector<Arm> arms_;  // of all teams, in the order of the table
   bool interrupted_ = false;
   bool check_is_blind_ = false;
+  std::string planted_csv_;    // emulated
   std::exception_ptr broken_;  // an error after which no further case makes sense
 };
 
@@ -137,14 +152,15 @@ std::vector<VerifyTeam> Verify::teams(std::uint32_t gpus) const {
   return some;
 }
 
+bool Verify::wants(const CatalogRow& row) const {
+  return options_.run.contenders.empty() ||
+         std::ranges::find(options_.run.contenders, row.contender) != options_.run.contenders.end();
+}
+
 std::vector<Arm> Verify::arms_of(const Session& session, VerifyTeam team) const {
-  const auto wanted = [&](const CatalogRow& row) {
-    return options_.run.contenders.empty() ||
-           std::ranges::find(options_.run.contenders, row.contender) != options_.run.contenders.end();
-  };
   std::vector<Arm> arms;
   for (const CatalogRow& row : catalog()) {
-    if (!wanted(row) || !can_verify(row, team.ranks)) continue;
+    if (!wants(row) || !can_verify(row, team.ranks)) continue;
     if (emulated()) {
       if (row.source == Source::kernel) arms.push_back({.row = &row, .bundle = "", .nccl = "", .team = team});
     } else if (row.source == Source::kernel) {
@@ -252,7 +268,7 @@ void Verify::verify_team(Session& session, VerifyTeam team, double share_s) {
       }
       if (next == nullptr) break;
       const std::string what = fmt::format("{} of {} on {} ranks, case {}", next->row->contender,
-                                           next->bundle + next->nccl, team.ranks, number_of(*next));
+                                           variant_name(next->cell(0)), team.ranks, number_of(*next));
       if (options_.for_s)
         log_.progress(seconds_since(begin_), static_cast<double>(*options_.for_s), what);
       else
@@ -267,15 +283,92 @@ void Verify::verify_team(Session& session, VerifyTeam team, double share_s) {
   arms_.insert(arms_.end(), arms.begin(), arms.end());
 }
 
+// Emulated: scenarios under adversarial scheduling, and planted bugs that they must catch.
+void Verify::pass_gate() {
+  std::vector<Arm> arms;
+  std::vector<const CatalogRow*> rows;
+  for (const CatalogRow& row : catalog()) {
+    if (row.source != Source::kernel || !wants(row)) continue;
+    rows.push_back(&row);
+    arms.push_back({.row = &row, .bundle = "", .nccl = "", .team = {most_ranks, 0}, .gate = true});
+    arms.back().dtypes = {all_dtypes.begin(), all_dtypes.end()};
+  }
+  const auto heed = [&](const std::string& what) {
+    return [this, what](std::size_t done, std::size_t total) {
+      if (interrupt_.arrived()) throw Interrupted();
+      if (options_.for_s)
+        log_.progress(seconds_since(begin_), static_cast<double>(*options_.for_s), what);
+      else
+        log_.progress(static_cast<double>(done), static_cast<double>(total), what);
+    };
+  };
+  try {
+    const auto seeds = options_.for_s ? static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+                                            *options_.for_s / seconds_a_planted_seed, 1, 1000))
+                                      : usual_planted_seeds;
+    const gate::PlantedTable planted = gate::try_planted_bugs(
+        seeds, options_.run.contenders.empty() ? std::vector<const CatalogRow*>{} : rows,
+        heed("planted bugs of the emulated gate"));
+    planted_csv_ = planted.csv();
+    log_.clear();
+    terminal_.out << fmt::format("{:<16} {:<56} {:>6} {:>6}  {}\n", "kernel", "planted bug", "tried",
+                                 "caught", "how");
+    for (const gate::PlantedTable::Line& line : planted.lines) {
+      terminal_.out << fmt::format("{:<16} {:<56} {:>6} {:>6}  {}\n", line.bug.kernel,
+                                   gate::name_of(line.bug), line.result.seeds_tried, line.result.seeds_caught,
+                                   gate::how_text(line));
+    }
+    terminal_.out << '\n' << std::flush;
+    for (const std::string& problem : planted.problems) {
+      check_is_blind_ = true;
+      log_.sentence(problem);
+    }
+    for (std::uint32_t round = 0;; ++round) {
+      const bool enough = options_.for_s
+                              ? round > 0 && seconds_since(begin_) >= static_cast<double>(*options_.for_s)
+                              : round >= usual_covers;
+      if (enough) break;
+      for (Arm& arm : arms) {
+        if (!arm.wrong.empty()) continue;
+        const gate::GateResult found =
+            gate::run_gate(*arm.row, 1, round, heed(fmt::format("gate of {}", arm.row->contender)));
+        arm.cases += found.runs;
+        for (const std::string& failure : found.failures) {
+          log_.sentence(fmt::format("{} is WRONG: {}", arm.row->contender, failure));
+          if (arm.wrong.empty()) arm.wrong = failure;
+        }
+      }
+    }
+  } catch (const Interrupted&) {
+    interrupted_ = true;
+  } catch (const std::exception&) {
+    broken_ = std::current_exception();
+  }
+  arms_.insert(arms_.end(), arms.begin(), arms.end());
+}
+
+ExitCode Verify::replay_gate_case() {
+  std::string found;
+  try {
+    found = gate::replay(options_.gate_case);
+  } catch (const std::exception& error) {
+    throw UsageError(fmt::format("--case '{}': {}", options_.gate_case, error.what()));
+  }
+  terminal_.out << found << '\n' << std::flush;
+  return found.ends_with("no failure") ? ExitCode::good : ExitCode::wrong_data;
+}
+
 std::string Verify::table() const {
   std::string text = fmt::format("{:<24} {:<18} {:<14} {:>5} {:>4} {:>6} {:>9} {:>9}  {}\n", "contender",
                                  "from", "dtypes", "ranks", "gpus", "cases", "calls", "max error", "result");
   for (const Arm& arm : arms_) {
     text += fmt::format("{:<24} {:<18} {:<14} {:>5} {:>4} {:>6} {:>9} {:>9}  {}{}\n", arm.row->contender,
-                        variant_name(arm.cell(0)), dtypes_text(arm), arm.team.ranks,
-                        emulated() ? "-" : std::to_string(arm.team.gpus), arm.cases, arm.calls,
+                        variant_name(arm.cell(0)), dtypes_text(arm),
+                        arm.gate ? "2-8" : std::to_string(arm.team.ranks),
+                        emulated() ? "-" : std::to_string(arm.team.gpus), arm.cases,
+                        arm.gate ? "-" : std::to_string(arm.calls),
                         arm.calls == 0 ? "-" : fmt::format("{:.1e}", arm.max_error), arm.result(),
-                        arm.team.oversubscribed() ? " (oversubscribed)" : "");
+                        arm.flags().empty() ? "" : fmt::format(" ({})", arm.flags()));
   }
   return text;
 }
@@ -286,17 +379,17 @@ std::string Verify::csv() const {
       "why\n";
   for (const Arm& arm : arms_) {
     const BundleName made = split_bundle_name(arm.bundle);
-    const bool known = !arm.wrong.empty() || (arm.failure.empty() && arm.calls != 0);
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", name_of(evidence_),
-                        arm.row->contender, made.toolkit, emulated() ? "g++" : made.compiler, arm.nccl,
-                        emulated() ? "emulated" : "threads", dtypes_text(arm), arm.team.ranks,
-                        emulated() ? "" : std::to_string(arm.team.gpus), arm.cases, arm.calls,
-                        arm.calls == 0 ? "" : shortest(arm.max_error),
-                        !known              ? ""
-                        : arm.wrong.empty() ? "yes"
-                                            : "no",
-                        arm.team.oversubscribed() ? "oversubscribed" : "",
-                        csv_field(arm.wrong.empty() ? arm.failure : arm.wrong));
+    const bool known = !arm.wrong.empty() || (arm.failure.empty() && arm.cases != 0);
+    text += fmt::format(
+        "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", name_of(evidence_), arm.row->contender,
+        made.toolkit, emulated() ? "g++" : made.compiler, arm.nccl, emulated() ? "emulated" : "threads",
+        dtypes_text(arm), arm.gate ? "" : std::to_string(arm.team.ranks),
+        emulated() ? "" : std::to_string(arm.team.gpus), arm.cases, arm.gate ? "" : std::to_string(arm.calls),
+        arm.calls == 0 ? "" : shortest(arm.max_error),
+        !known              ? ""
+        : arm.wrong.empty() ? "yes"
+                            : "no",
+        arm.flags(), csv_field(arm.wrong.empty() ? arm.failure : arm.wrong));
   }
   return text;
 }
@@ -317,6 +410,7 @@ ExitCode Verify::go() {
         fmt::format("--ranks {}: kernels are made for 2 to {} ranks", *options_.run.ranks, most_ranks));
   }
   check_sweep(sweep_of(options_.run, Evidence::emulated));  // names of contenders
+  if (!options_.gate_case.empty()) return replay_gate_case();
   folder_ = std::make_unique<ResultsFolder>(options_.run.results, false);
   const auto say = [this](const std::string& sentence) { log_.sentence(sentence); };
   RunOptions machine_options = options_.run;
@@ -327,11 +421,12 @@ ExitCode Verify::go() {
   const std::vector<VerifyTeam> all = teams(session.gpus().value_or(0));
   for (std::size_t i = 0; i < all.size() && !stopped(); ++i) {
     // The first team gets twice the time of each other one, and what a team leaves over goes to the next.
-    const double left_s =
-        std::max(0.0, static_cast<double>(options_.for_s.value_or(0)) - seconds_since(begin_));
+    const double all_s = static_cast<double>(options_.for_s.value_or(0)) * (emulated() ? box_share : 1);
+    const double left_s = std::max(0.0, all_s - seconds_since(begin_));
     const double others = static_cast<double>(all.size() - i - 1);
     verify_team(session, all[i], i == 0 ? left_s * 2 / (2 + others) : left_s / (1 + others));
   }
+  if (emulated() && !options_.case_number && !stopped() && !arms_.empty()) pass_gate();
   log_.clear();
   if (arms_.empty() && broken_) std::rethrow_exception(broken_);
   if (arms_.empty() && interrupted_) throw Interrupted();
@@ -339,6 +434,7 @@ ExitCode Verify::go() {
     throw UsageError("no contender that was asked for can run on such ranks; see arbench list");
   terminal_.out << table() << std::flush;
   folder_->write("verify.csv", csv());
+  if (!planted_csv_.empty()) folder_->write("planted.csv", planted_csv_);
   folder_->write("environment.json", environment_json(session.environment()));
   folder_->write("manifest.json", manifest_json(session.environment()));
   const auto path = folder_->publish(fmt::format("{}-{}-verify", started_name_, session.hardware_name()),

@@ -180,6 +180,14 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
       plan.remarks.push_back(fmt::format("{} is left out: there is no kernel bundle", row->contender));
       continue;
     }
+    if (row->needs_islands && machine.island_ranks == 0) {
+      plan.remarks.push_back(
+          fmt::format("{} is left out: it needs at least 2 islands of at least 2 ranks each, and these {} "
+                      "ranks form none; "
+                      "--islands N says that every N of them are one",
+                      row->contender, machine.ranks));
+      continue;
+    }
     if (!row->in_place && std::ranges::find(sweep.places, Place::in) != sweep.places.end()) {
       plan.remarks.push_back(
           fmt::format("{} does not run in place: {}", row->contender, row->in_place_refusal));
@@ -203,6 +211,7 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
                      .nccl = is_nccl ? variant : "",
                      .dtype = dtype,
                      .ranks = machine.ranks,
+                     .island_ranks = row->needs_islands ? machine.island_ranks : 0,
                      .bytes = bytes,
                      .place = place,
                      .mode = mode,

@@ -34,6 +34,8 @@ struct Sweep {
 struct Machine {
   Evidence evidence = Evidence::emulated;
   std::uint32_t ranks = 0;
+  std::uint32_t island_ranks =
+      0;  // ranks [k * island_ranks, (k + 1) * island_ranks) are close; 0: no islands
   std::vector<std::string> bundles;  // names, without support; none when emulated
   std::vector<std::string> nccls;    // versions; none when emulated
 };

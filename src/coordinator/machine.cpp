@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <fstream>
 #include <utility>
 
 namespace arb {
@@ -30,6 +32,27 @@ bool extend(const std::vector<DeviceInfo>& devices, std::size_t next, std::size_
 }
 
 }  // namespace
+
+int numa_node_of(const DeviceInfo& device) {
+  std::string address = device.pci_address;
+  std::ranges::transform(address, address.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ifstream file("/sys/bus/pci/devices/" + address + "/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
+}
+
+std::uint32_t equal_runs(const std::vector<int>& nodes) {
+  std::vector<std::uint32_t> lengths;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i] < 0) return 0;
+    if (i == 0 || nodes[i] != nodes[i - 1]) lengths.push_back(0);
+    ++lengths.back();
+  }
+  const bool equal =
+      std::ranges::all_of(lengths, [&](std::uint32_t length) { return length == lengths.front(); });
+  return lengths.empty() || !equal ? 0 : lengths.front();
+}
 
 std::string cuda_version_text(std::uint32_t cuda_version) {
   return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);

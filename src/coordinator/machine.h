@@ -42,6 +42,12 @@ struct GpuChoice {
 // 1 a single GPU will do, for virtual ranks.
 GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wanted, std::uint32_t least = 2);
 
+// The NUMA node that the kernel reports for a GPU; -1 where it reports none.
+int numa_node_of(const DeviceInfo& device);
+// How many ranks an island has when rank r is on node nodes[r] and islands are runs of equal nodes of one length; 0 when
+// the runs differ in length or a node is not known (-1).
+std::uint32_t equal_runs(const std::vector<int>& nodes);
+
 // "12.8" of 12080.
 std::string cuda_version_text(std::uint32_t cuda_version);
 

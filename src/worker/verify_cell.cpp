@@ -113,10 +113,10 @@ class Traffic {
       graphs_.back().upload(streams_.back());
     }
   }
-  // Starts with the ranks, at the gate.
-  void start(Ranks& ranks) {
+  // To be called once the gate is open: a full queue behind a closed one would hold the host, and the gate
+  // with it.
+  void start() {
     for (std::uint32_t gpu = 0; gpu < streams_.size(); ++gpu) {
-      ranks.hold(ranks[gpu], streams_[gpu]);
       for (std::uint32_t round = 0; round < rounds_; ++round) graphs_[gpu].launch(streams_[gpu]);
     }
   }
@@ -341,12 +341,14 @@ Outcome CellRunner::verify(const Cell& cell, const CatalogRow& row) {
 
   std::uint64_t finished_calls = 0;
   while (finished_calls < cell.verify_calls && outcome.wrong.empty()) {
-    for (Rank& rank : ranks_->all()) ranks_->hold(rank, rank.stream);
-    if (traffic) traffic->start(*ranks_);
-    for (std::uint32_t graph = 0; graph < drawn.graphs_at_once; ++graph) {
+    const auto launch_everywhere = [&] {
       for (Rank& rank : ranks_->all()) graphs[rank.number].launch(rank.stream);
-    }
+    };
+    for (Rank& rank : ranks_->all()) ranks_->hold(rank, rank.stream);
+    launch_everywhere();
     ranks_->open_gate();
+    if (traffic) traffic->start();
+    for (std::uint32_t graph = 1; graph < drawn.graphs_at_once; ++graph) launch_everywhere();
     ranks_->wait(cell.contender.c_str());
     if (traffic) traffic->finish(*ranks_);
     finished_calls += std::uint64_t{drawn.calls_per_graph()} * drawn.graphs_at_once;

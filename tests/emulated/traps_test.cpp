@@ -6,10 +6,10 @@
 #include <map>
 #include <string>
 
+#include "emulator/gate/scenario.h"
 #include "machine/machine.cuh"
-#include "scenario.h"
 
-namespace arb::test {
+namespace arb::gate {
 namespace {
 
 constexpr std::uint64_t covers = 3;
@@ -363,4 +363,4 @@ TEST(Traps, kernel_fences_are_granted_only_where_they_are_needed) {
 }
 
 }  // namespace
-}  // namespace arb::test
+}  // namespace arb::gate

@@ -1,7 +1,7 @@
 // A worker without GPUs that answers as a machine of two would, or goes wrong in one way.
 //   fake_worker BEHAVIOUR worker --config JSON
 // Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes. `slow` answers right,
-// with times 3% longer; `noisy` with times that differ from launch to launch.
+// with times 3% longer; `noisy` with times that differ from launch to launch. "rank1:BEHAVIOUR" is for
 // the worker of that rank alone; the others are good.
 #include <fcntl.h>
 #include <signal.h>
@@ -84,11 +84,15 @@ MachineLimits limits_of() {
 
 Outcome outcome_of(const Cell& cell, const std::string& behaviour) {
   Outcome outcome;
+  outcome.correct = true;
+  if (cell.plant != Plant::none && behaviour != "blind") {
+    outcome.correct = false;
+    outcome.wrong = "rank 1 has 1 wrong elements";
+  }
   double us = 2 + static_cast<double>(cell.bytes) / 390e3 + static_cast<double>(cell.contender.size()) / 20;
   if (behaviour == "slow") us *= 1.03;
   if (behaviour == "noisy") us *= 1 + 0.001 * static_cast<double>(::getpid() % 13 - 6);
   for (std::uint32_t i = 0; i < cell.samples; ++i) outcome.samples_us.push_back(us + 0.01 * (i % 7));
-  outcome.correct = true;
   outcome.max_error = 1.0 / 512;
   outcome.output_hash = "00000000deadbeef";
   outcome.ran = "8x256";
@@ -177,6 +181,12 @@ void misbehave(const std::string& behaviour, Reply& reply) {
   if (behaviour == "fewer_samples") reply.outcome->samples_us.pop_back();
 }
 
+// A cell of 2048 bytes, or the fourth case of a verification.
+bool goes_wrong_at(const Cell& cell) {
+  if (cell.verify_calls == 0) return cell.bytes == 2048;
+  return cell.plant == Plant::none && cell.seed % 1'000'000 == 3;
+}
+
 // What the coordinator promises a worker's environment.
 bool environment_is_right() {
   const char* loading = std::getenv("CUDA_MODULE_LOADING");
@@ -243,7 +253,7 @@ int main(int argc, char** argv) {
       case Op::run:
         reply.cell = request.cell;
         reply.outcome = outcome_of(*request.cell, behaviour);
-        if (request.cell->bytes == 2048) misbehave(behaviour, reply);
+        if (goes_wrong_at(*request.cell)) misbehave(behaviour, reply);
         break;
       case Op::quit:
         if (behaviour == "never_quits") sleep_for_ever();

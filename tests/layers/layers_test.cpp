@@ -199,6 +199,10 @@ TEST(Layers, Invariant5DevicesWaitInOnePlace) {
                 {"kernels/machine/memory.cuh", "do { v = load(p); } while (v == 0);"},
                 {"kernels/machine/wait.cuh",
                  "void wait(Reason reason) { for (u32 poll = 1;; ++poll) { if (seen()) return; } }"},
+                {"kernels/machine/wait.cuh", "bool must_give_up(Reason reason) { return poll > 1000; }"},
+                {"kernels/machine/sentinel.cuh", "for (u32 poll = 1;; ++poll) if (arrived(v)) return v;"},
+                {"kernels/machine/exchange.cuh",
+                 "for (u32 poll = 1;; ++poll) if (must_give_up(poll, start_ns)) return;"},
                 {"kernels/machine/wait.cuh",
                  "void wait() { for (;;) if (now_ns() - start_ns > context.deadline_ns) return; }"}});
 }

@@ -162,18 +162,20 @@ Findings kernel_named_in_bench_or_tests(const SourceFile& file, const std::vecto
 Findings device_waits(const SourceFile& file) {
   if (!under(file, "kernels") || !has_suffix(file, {".cu", ".cuh"})) return {};
   const std::string text = without_comments(file.text, true);
-  if (file.path == "kernels/machine/wait.cuh") {
-    // As many looks at a deadline as loops, and nothing that loops without a bound elsewhere.
-    const std::regex loop(R"(\b(while\s*\(|for\s*\([^;]*;\s*;))");
-    const auto loops =
-        std::distance(std::sregex_iterator(text.begin(), text.end(), loop), std::sregex_iterator());
-    const std::regex look(R"(>\s*(context\.)?deadline_ns)");
-    const auto looks =
-        std::distance(std::sregex_iterator(text.begin(), text.end(), look), std::sregex_iterator());
-    const bool reasons = text.find("Reason reason") != std::string::npos;
+  const bool is_wait = file.path == "kernels/machine/wait.cuh";
+  if (is_wait || file.path == "kernels/machine/sentinel.cuh") {
+    // Each loop without a bound gives up in the one way that wait.cuh has: with a reason, at a deadline.
+    const auto count = [&](const std::regex& what) {
+      return std::distance(std::sregex_iterator(text.begin(), text.end(), what), std::sregex_iterator());
+    };
     Findings findings;
-    if (loops > looks) findings.push_back(file.path + ": a loop that looks at no deadline");
-    if (!reasons) findings.push_back(file.path + ": a wait without a reason");
+    if (count(std::regex(R"(\b(while\s*\(|for\s*\([^;]*;\s*;))")) >
+        count(std::regex(R"(\bmust_give_up\(poll\b)")))
+      findings.push_back(file.path + ": a loop that never gives up");
+    if (is_wait && count(std::regex(R"([<>]=?\s*context\.deadline_ns)")) == 0)
+      findings.push_back(file.path + ": nothing looks at a deadline");
+    if (is_wait && count(std::regex("Reason reason")) == 0)
+      findings.push_back(file.path + ": a wait without a reason");
     return findings;
   }
   if (file.path == "kernels/machine/memory.cuh") {

@@ -66,5 +66,15 @@ TEST(Machine, VersionsAreDecodedRightly) {
   EXPECT_EQ(cuda_version_text(12'030), "12.3");
 }
 
+TEST(Islands, AreRunsOfOneNodeAndOneLength) {
+  EXPECT_EQ(equal_runs({0, 0, 0, 0, 1, 1, 1, 1}), 4u);
+  EXPECT_EQ(equal_runs({0, 0, 1, 1, 2, 2}), 2u);
+  EXPECT_EQ(equal_runs({0, 0}), 2u);
+  EXPECT_EQ(equal_runs({0, 1, 0, 1}), 1u);
+  EXPECT_EQ(equal_runs({0, 0, 0, 1}), 0u);
+  EXPECT_EQ(equal_runs({-1, -1, -1, -1}), 0u);
+  EXPECT_EQ(equal_runs({}), 0u);
+}
+
 }  // namespace
 }  // namespace arb

@@ -288,13 +288,13 @@ constexpr const char* start_line =
     "box:77:91 [0] NCCL INFO ncclCommInitAll comm 0x55d0 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 17000 "
     "commId "
     "0x9fd2 - Init START\n";
-constexpr const char* ring_line =
+constexpr const char* reduce_line =
     "box:77:77 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..7}\n";
 constexpr const char* destroy_line =
     "box:77:91 [0] NCCL INFO comm 0x55d0 rank 0 nranks 2 cudaDev 0 busId 17000 - Destroy COMPLETE\n";
 
 TEST(NcclLogParser, ReadsLinesOfKnownVersions) {
-  EXPECT_EQ(choice_in(ring_line), "RING LL 8 channels");
+  EXPECT_EQ(choice_in(reduce_line), "RING LL 8 channels");
   EXPECT_EQ(
       choice_in("[2026-01-02 03:04:05] box:77:77 [1] NCCL INFO AllReduce: 2 Bytes -> Algo TREE proto SIMPLE "
                 "channel{Lo..Hi}={3..3}\n"),
@@ -316,7 +316,7 @@ TEST(NcclLogParser, ReadsLinesOfKnownVersions) {
 TEST(NcclLogParser, TheNewestLineCountsAndPiecesJoin) {
   LogParser parser;
   const std::string log =
-      std::string(ring_line) +
+      std::string(reduce_line) +
       "box:1:1 [0] NCCL INFO AllReduce: 8 Bytes -> Algo TREE proto LL128 "
       "channel{Lo..Hi}={0..1}\nbox:1:1 [0] NCCL INFO AllGather: 8 Bytes -> Algo RING proto LL "
       "channel{Lo..Hi}={0..0}\n";
@@ -331,12 +331,12 @@ TEST(NcclLogParser, AddsTransportsOfTheRingAndTree) {
   const std::string direct =
       "box:7:9 [0] NCCL INFO Channel 00/08 : 0[0] -> 1[1] via P2P/direct pointer/read\n";
   const std::string memory = "box:7:9 [1] NCCL INFO Channel 01 : 1[1] -> 0[0] via SHM/direct/direct\n";
-  EXPECT_EQ(choice_in(start_line + direct + direct + ring_line),
+  EXPECT_EQ(choice_in(start_line + direct + direct + reduce_line),
             "RING LL 8 channels P2P/direct pointer/read");
-  EXPECT_EQ(choice_in(start_line + direct + memory + ring_line),
+  EXPECT_EQ(choice_in(start_line + direct + memory + reduce_line),
             "RING LL 8 channels P2P/direct pointer/read+SHM/direct/direct");
   EXPECT_EQ(choice_in("box:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA\n" +
-                      std::string(ring_line)),
+                      std::string(reduce_line)),
             "RING LL 8 channels NET/IB/0/GDRDMA");
   // NVLS does not go over those connections.
   EXPECT_EQ(
@@ -345,11 +345,11 @@ TEST(NcclLogParser, AddsTransportsOfTheRingAndTree) {
           "box:7:7 [0] NCCL INFO AllReduce: 8 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..3}\n"),
       "NVLS SIMPLE 4 channels");
   // Two communicators alive: told where they agree only; after both are gone the next one starts afresh.
-  EXPECT_EQ(choice_in(std::string(start_line) + start_line + direct + ring_line),
+  EXPECT_EQ(choice_in(std::string(start_line) + start_line + direct + reduce_line),
             "RING LL 8 channels P2P/direct pointer/read");
-  const std::string both = std::string(start_line) + direct + start_line + memory + ring_line;
+  const std::string both = std::string(start_line) + direct + start_line + memory + reduce_line;
   EXPECT_EQ(choice_in(both), "RING LL 8 channels");
-  EXPECT_EQ(choice_in(both + destroy_line + destroy_line + start_line + memory + ring_line),
+  EXPECT_EQ(choice_in(both + destroy_line + destroy_line + start_line + memory + reduce_line),
             "RING LL 8 channels SHM/direct/direct");
 }
 
@@ -378,7 +378,7 @@ TEST(NcclLogParser, GarbageIsUnknownAndNeverAGuess) {
   EXPECT_EQ(choice_in("AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..7}\n"), "");
   EXPECT_EQ(choice_in(std::string("\0\xff\n\n\nNCCL INFO \n", 16)), "");
   // A newer line in an unknown form makes an older choice stale.
-  EXPECT_EQ(choice_in(ring_line + prefix + "AllReduce: 8 Bytes -> Algo 1 proto 2 time 3.9\n"), "");
+  EXPECT_EQ(choice_in(reduce_line + prefix + "AllReduce: 8 Bytes -> Algo 1 proto 2 time 3.9\n"), "");
 }
 
 TEST(NcclDebugLog, RecordsWhatTheLibraryLogs) {

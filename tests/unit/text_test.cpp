@@ -55,5 +55,15 @@ TEST(Text, ShortestReadsBackAsTheSameDouble) {
   }
 }
 
+TEST(Text, SecondsAreReadWithAndWithoutAUnit) {
+  EXPECT_EQ(seconds_from("90"), 90u);
+  EXPECT_EQ(seconds_from("30s"), 30u);
+  EXPECT_EQ(seconds_from("2m"), 120u);
+  EXPECT_EQ(seconds_from("1h"), 3600u);
+  for (const char* text :
+       {"", "s", "m", "-1", "1.5h", "2 m", "1d", "99999999999999999999", "18446744073709551615h"})
+    EXPECT_EQ(seconds_from(text), std::nullopt) << text;
+}
+
 }  // namespace
 }  // namespace arb

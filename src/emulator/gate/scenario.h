@@ -14,7 +14,7 @@
 #include "emulator/kernel_table.h"
 #include "emulator/proof.h"
 
-namespace arb::test {
+namespace arb::gate {
 
 // How tensors lie: on 16 bytes, on 4, all on one odd element, or each on an element of its own (symmetric
 // tensors share theirs).
@@ -65,4 +65,4 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
 // "CONTENDER bf16 x 8 ranks, 33 elements, in place, ..." for reports.
 std::string describe(const Scenario& scenario);
 
-}  // namespace arb::test
+}  // namespace arb::gate

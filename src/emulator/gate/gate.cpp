@@ -5,13 +5,16 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
-namespace arb::test {
+namespace arb::gate {
+
+extern const char* const argued_csv;  // argued.csv as it was when the program was built
+
 namespace {
 
 using emulator::Change;
@@ -63,7 +66,11 @@ std::string_view name_of(SiteKind kind) {
   return "generation step";
 }
 
-// What ARB_GATE_REPLAY takes to run this again.
+std::string replay_text(const std::string& key) {
+  return "\n  replay it with arbench verify --emulate --case '" + key + "'";
+}
+
+// What replay() takes to run this again.
 std::string replay_key(const CatalogRow& row, std::size_t index, std::uint64_t seed) {
   return std::string(row.contender) + "," + std::to_string(index) + "," + std::to_string(seed);
 }
@@ -111,21 +118,23 @@ void in_parallel(std::size_t count,
   if (problem) std::rethrow_exception(problem);
 }
 
-GateResult run_gate(const CatalogRow& row, std::uint32_t covers) {
+GateResult run_gate(const CatalogRow& row, std::uint32_t covers, std::uint32_t first,
+                    const Progress& progress) {
   constexpr std::size_t most_failures = 3;
   const std::vector<Scenario> cover = pairwise_cover(row, cover_seed);
   GateResult result;
   std::mutex mutex;
   in_parallel(cover.size(), [&](emulator::ProofMachine& machine, std::size_t index) {
-    for (std::uint32_t round = 0; round < covers; ++round) {
+    for (std::uint32_t round = first; round < first + covers; ++round) {
       const std::uint64_t seed = first_gate_seed + index + std::uint64_t{round} * cover.size();
       const ScenarioResult run = run_scenario(machine, cover[index], seed);
       const std::lock_guard lock(mutex);
       ++result.runs;
+      if (progress) progress(result.runs, covers * cover.size());
       result.operations += run.operations;
       if (run.failure && result.failures.size() < most_failures)
         result.failures.push_back(describe(cover[index]) + "\n  " + run.failure->text +
-                                  "\n  ARB_GATE_REPLAY='" + replay_key(row, index, seed) + "'");
+                                  replay_text(replay_key(row, index, seed)));
     }
   });
   return result;
@@ -174,12 +183,70 @@ PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, st
     const ScenarioResult run = run_scenario(machine, cover[index], seed, bug.mutation);
     if (!run.failure) continue;
     if (result.seeds_caught++ == 0)
-      result.example = run.failure->text + "\n  ARB_GATE_REPLAY='" +
-                       replay_key(*bug.contenders[trial % covers.size()], index, seed) + "," + name_of(bug) +
-                       "'";
+      result.example =
+          run.failure->text +
+          replay_text(replay_key(*bug.contenders[trial % covers.size()], index, seed) + "," + name_of(bug));
     ++result.how[std::string(emulator::name_of(run.failure->kind))];
   }
   return result;
+}
+
+PlantedTable try_planted_bugs(std::uint32_t seeds, const std::vector<const CatalogRow*>& wanted,
+                              const Progress& progress) {
+  constexpr std::uint64_t least_a_seed = 4;   // trials of a bug for each gate seed
+  constexpr std::uint64_t most_a_seed = 100;  // the same while it is not caught
+  PlantedTable table;
+  for (PlantedBug& bug : planted_bugs()) {
+    const bool takes_part = wanted.empty() || std::ranges::any_of(bug.contenders, [&](const CatalogRow* row) {
+                              return std::ranges::find(wanted, row) != wanted.end();
+                            });
+    if (takes_part) table.lines.push_back({.bug = std::move(bug), .result = {}, .argued = false});
+  }
+  std::mutex mutex;
+  std::size_t done = 0;
+  in_parallel(table.lines.size(), [&](emulator::ProofMachine& machine, std::size_t index) {
+    PlantedTable::Line& line = table.lines[index];
+    line.result = try_bug(machine, line.bug, least_a_seed * seeds, most_a_seed * seeds);
+    const std::lock_guard lock(mutex);
+    ++done;
+    if (progress) progress(done, table.lines.size());
+  });
+  auto argued = argued_bugs();
+  for (PlantedTable::Line& line : table.lines) {
+    const std::string name = name_of(line.bug);
+    line.argued = argued.erase({line.bug.kernel, name}) != 0;
+    const bool caught = line.result.seeds_caught != 0;
+    if (caught == line.argued) {
+      table.problems.push_back(
+          line.bug.kernel + ": " + name +
+          (caught
+               ? " is argued to be harmless, but was caught: " + line.result.example
+               : " was never caught in " + std::to_string(line.result.seeds_tried) +
+                     " runs: the emulator has a hole, or argued.csv needs the reason why the code is right "
+                     "without it"));
+    }
+  }
+  if (!wanted.empty()) return table;
+  for (const auto& [bug, argument] : argued)
+    table.problems.push_back("argued.csv speaks of " + bug.first + ": " + bug.second +
+                             ", which does not exist");
+  return table;
+}
+
+std::string how_text(const PlantedTable::Line& line) {
+  std::string how;
+  for (const auto& [kind, count] : line.result.how)
+    how += (how.empty() ? "" : "; ") + kind + " " + std::to_string(count);
+  return how.empty() && line.argued ? "argued" : how;
+}
+
+std::string PlantedTable::csv() const {
+  std::string text = "kernel,planted_bug,seeds_tried,seeds_caught,how\n";
+  for (const Line& line : lines) {
+    text += line.bug.kernel + ',' + name_of(line.bug) + ',' + std::to_string(line.result.seeds_tried) + ',' +
+            std::to_string(line.result.seeds_caught) + ',' + how_text(line) + '\n';
+  }
+  return text;
 }
 
 std::string replay(const std::string& what) {
@@ -208,11 +275,10 @@ std::string replay(const std::string& what) {
 }
 
 std::map<std::pair<std::string, std::string>, std::string> argued_bugs() {
-  std::ifstream file(ARB_ARGUED_CSV);
+  std::istringstream file(argued_csv);
   std::string line;
   std::getline(file, line);
-  if (line != "kernel,planted_bug,argument")
-    throw std::runtime_error(std::string(ARB_ARGUED_CSV) + " is missing or has other columns");
+  if (line != "kernel,planted_bug,argument") throw std::runtime_error("argued.csv has other columns");
   std::map<std::pair<std::string, std::string>, std::string> result;
   while (std::getline(file, line)) {
     const std::size_t first = line.find(',');
@@ -224,4 +290,4 @@ std::map<std::pair<std::string, std::string>, std::string> argued_bugs() {
   return result;
 }
 
-}  // namespace arb::test
+}  // namespace arb::gate

@@ -12,7 +12,7 @@
 #include "emulator/random.h"
 #include "reference.h"
 
-namespace arb::test {
+namespace arb::gate {
 namespace {
 
 using emulator::Failure;
@@ -487,4 +487,4 @@ std::string describe(const Scenario& scenario) {
   return text;
 }
 
-}  // namespace arb::test
+}  // namespace arb::gate
