@@ -188,7 +188,7 @@ TEST_F(Program, DataFormatsLeaveStandardOutputClean) {
   const Said list = emulate({"-e", "1K", "--benchmark_list_tests=true"});
   EXPECT_EQ(list.status, 0) << list.err;
   EXPECT_TRUE(list.out.starts_with(std::string(catalog().front().contender) +
-                                   "/g++/bf16/n2/1024/out/pipelined/warm\n"))
+                                   "/g++/bf16/n8/1024/out/pipelined/warm\n"))
       << list.out;
 }
 
@@ -199,7 +199,7 @@ TEST_F(Program, RunsWithTheSameSeedGiveTheSameRows) {
 
 TEST_F(Program, CtrlCLeavesAnInterruptedFolder) {
   const Said said = emulate({"-b", "16", "-e", "1M", "-i", "16"},
-                            {.environment = {}, .interrupt_after = std::chrono::seconds(2)});
+                            {.environment = {}, .interrupt_after = std::chrono::seconds(4)});
   EXPECT_EQ(said.status, 5) << said.err;
   EXPECT_NE(said.err.find("interrupted"), std::string::npos) << said.err;
   ASSERT_EQ(results().size(), 1u);

@@ -114,10 +114,10 @@ TEST(Plan, SizesComeBeforeContendersAndPlacesStayTogether) {
     EXPECT_EQ(cell.nccl.empty(), row->source == Source::kernel);
     EXPECT_EQ(cell.calls_per_graph, cell.mode == Mode::isolated ? 1u : 20u);
   }
-  // A refusal of the catalog is said once for each contender that has one.
-  std::size_t refused = 0;
-  for (const CatalogRow& row : catalog()) refused += row.in_place ? 0 : 1;
-  EXPECT_EQ(plan.remarks.size(), refused);
+  // A refusal of the catalog is said once for each contender that has one, and so is a lack of islands.
+  std::size_t said = 0;
+  for (const CatalogRow& row : catalog()) said += row.needs_islands || !row.in_place ? 1 : 0;
+  EXPECT_EQ(plan.remarks.size(), said);
 }
 
 TEST(Plan, EmulatedPlansHaveKernelsOnly) {
@@ -135,7 +135,9 @@ TEST(Plan, WhatCannotTakePartIsSaid) {
   machine.nccls = {};
   const Plan plan = make_plan(small_sweep(), machine);
   EXPECT_EQ(plan.remarks.size(),
-            static_cast<std::size_t>(std::ranges::count(catalog(), Source::nccl, &CatalogRow::source)));
+            static_cast<std::size_t>(std::ranges::count_if(catalog(), [](const CatalogRow& row) {
+              return row.source == Source::nccl || row.needs_islands;
+            })));
   Sweep only_nccl = small_sweep();
   for (const CatalogRow& row : catalog()) {
     if (row.source == Source::nccl) only_nccl.contenders.emplace_back(row.contender);
@@ -170,6 +172,18 @@ TEST(Plan, AFullSweepTakesMinutes) {
     }
   }
   EXPECT_LT(total_us, 240e6);
+}
+
+TEST(Plan, IslandsBringTheContendersThatNeedThem) {
+  Machine machine = two_gpus();
+  machine.ranks = 8;
+  machine.island_ranks = 4;
+  const Plan plan = make_plan(small_sweep(), machine);
+  for (const CatalogRow& row : catalog()) {
+    const auto cell = std::ranges::find(plan.cells, std::string(row.contender), &Cell::contender);
+    ASSERT_NE(cell, plan.cells.end()) << row.contender;
+    EXPECT_EQ(cell->island_ranks, row.needs_islands ? 4u : 0u) << row.contender;
+  }
 }
 
 }  // namespace
