@@ -267,8 +267,8 @@ TEST_F(CompareVerb, ACellThatDoesNotRunIsLeftOut) {
 
 TEST_F(CompareVerb, StrictAndExtended) {
   test::FakeMachine machine;
-  machine.launch_noise = 0.009;
-  machine.effect = [](Role role, const Cell&) { return role == Role::b ? 0.013 : 0; };
+  machine.launch_noise = 0.012;
+  machine.effect = [](Role role, const Cell&) { return role == Role::b ? 0.007 : 0; };
   CompareOptions asked = options();
   // Few cells: how far twelve blocks go depends on how many share the alarm rate.
   for (const CatalogRow& row : catalog().first(4)) asked.run.contenders.emplace_back(row.contender);
