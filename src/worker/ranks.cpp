@@ -249,16 +249,17 @@ void Ranks::wait(const char* doing) {
 }
 
 double Ranks::replay_us(const std::vector<cuda::ExecutableGraph>& graphs, const char* doing) {
+  // Before anything waits on a device: one that has given up by now leaves no device waiting.
+  meet("starting a replay");
   for (Rank& rank : ranks_) {
     hold(rank, rank.stream);
-    // Gates of several processes open some 10 us apart.
+    // Processes open their gates when each is ready, so their devices meet once more.
     if (rendezvous_ != nullptr)
       rank.stream.launch(support_->rank_barrier, {1, 32}, start_.params(rank, count_, deadline_ns_));
     rank.start.record(rank.stream);
     graphs[rank.slot].launch(rank.stream);
     rank.stop.record(rank.stream);
   }
-  meet("opening the gate");
   open_gate();
   wait(doing);
   double slowest = 0;

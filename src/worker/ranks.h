@@ -120,9 +120,9 @@ class Ranks {
   // The same for one further stream.
   void wait(const cuda::Stream& stream, const char* doing);
 
-  // One replay of a graph a rank, by slot, all released together: processes meet before they open their
-  // gates, and their devices meet once more before the first event. The elapsed microseconds, event to event,
-  // of this process's slowest.
+  // One replay of a graph a rank, by slot, all released together: at the gate, and with several processes at
+  // a barrier of their devices behind it. The elapsed microseconds, event to event, of this process's
+  // slowest.
   double replay_us(const std::vector<cuda::ExecutableGraph>& graphs, const char* doing);
 
  private:
