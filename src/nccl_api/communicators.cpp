@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,8 +43,21 @@ std::string words_of(const entry::Entries& entries, entry::Result result, entry:
 
 }  // namespace
 
+UniqueId make_unique_id(const Library& library) {
+  entry::UniqueId id{};
+  const entry::Result result = library.entries().get_unique_id(&id);
+  if (result != entry::Result::success) {
+    throw Error(fmt::format("NCCL {} ({}) could not begin to set ranks up: {}", library.name(),
+                            library.path(), words_of(library.entries(), result, nullptr)));
+  }
+  UniqueId bytes{};
+  static_assert(sizeof(bytes) == sizeof(id));
+  std::memcpy(bytes.data(), &id, sizeof(id));
+  return bytes;
+}
+
 Communicators::Communicators(Library library, std::span<const std::uint32_t> devices)
-    : library_(std::move(library)) {
+    : library_(std::move(library)), all_ranks_(devices.size()) {
   if (devices.empty()) throw Error("NCCL needs at least one device; name the CUDA ordinals of the ranks");
   const std::vector<int> ordinals(devices.begin(), devices.end());
   for (std::size_t rank = 0; rank < ordinals.size(); ++rank) {
@@ -65,8 +79,26 @@ Communicators::Communicators(Library library, std::span<const std::uint32_t> dev
   }
 }
 
+Communicators::Communicators(Library library, std::uint32_t rank, std::uint32_t count, const UniqueId& id)
+    : library_(std::move(library)), first_rank_(rank), all_ranks_(count) {
+  entry::UniqueId theirs{};
+  std::memcpy(&theirs, id.data(), sizeof(theirs));
+  entry::Comm* comm = nullptr;
+  const entry::Result result =
+      library_.entries().comm_init_rank(&comm, static_cast<int>(count), theirs, static_cast<int>(rank));
+  if (result != entry::Result::success) {
+    throw Error(fmt::format("NCCL {} ({}) could not set up rank {} of {}: {}", library_.name(),
+                            library_.path(), rank, count, words_of(library_.entries(), result, nullptr)));
+  }
+  comms_.push_back(comm);
+}
+
 Communicators::Communicators(Communicators&& other) noexcept
-    : library_(std::move(other.library_)), comms_(std::exchange(other.comms_, {})), broken_(other.broken_) {}
+    : library_(std::move(other.library_)),
+      comms_(std::exchange(other.comms_, {})),
+      first_rank_(other.first_rank_),
+      all_ranks_(other.all_ranks_),
+      broken_(other.broken_) {}
 
 Communicators::~Communicators() {
   if (broken_) {
@@ -84,7 +116,7 @@ void Communicators::abort() noexcept {
 void Communicators::expect(entry::Result result, const char* call, std::size_t rank) {
   if (result == entry::Result::success) return;
   broken_ = true;
-  throw Error(fmt::format("{} failed on rank {} of {} with NCCL {}: {}", call, rank, comms_.size(),
+  throw Error(fmt::format("{} failed on rank {} of {} with NCCL {}: {}", call, first_rank_ + rank, all_ranks_,
                           library_.name(), words_of(library_.entries(), result, comms_[rank])));
 }
 

@@ -1,6 +1,8 @@
-// All ranks of one allreduce in this process, one host thread.
+// The ranks of one allreduce that this process holds, all or one of them; one host thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,15 +17,23 @@ struct Comm;
 enum class Result : unsigned;
 }  // namespace entry
 
-// One communicator a device, rank r on devices[r]. NCCL works through the runtime API, so on each device's
+// By what processes find each other in ncclCommInitRank; bytes to hand around.
+using UniqueId = std::array<std::byte, 128>;
+// A new one; rank 0 makes it. Throws nccl::Error.
+UniqueId make_unique_id(const Library& library);
+
+// One communicator a rank of this process. NCCL works through the runtime API, so on each device's
 // primary context: streams and buffers must belong to that one. Every call may leave another device's primary
 // context current on this thread; make yours current again before driver calls. Not for use from two threads
 // at once. Any DebugLog must outlive it.
 class Communicators {
  public:
-  // Sets all ranks up, which takes seconds; `devices` are CUDA ordinals, each at most once. Throws
-  // nccl::Error.
+  // Sets all ranks up in this process, rank r on devices[r], which takes seconds; `devices` are CUDA
+  // ordinals, each at most once. Throws nccl::Error.
   Communicators(Library library, std::span<const std::uint32_t> devices);
+  // Sets one rank of `count` up, on the device of the current context, together with the processes of the
+  // others; waits for them without a deadline. Throws nccl::Error.
+  Communicators(Library library, std::uint32_t rank, std::uint32_t count, const UniqueId& id);
   // Never throws and hides no hang: a communicator whose call failed is aborted, any other destroyed, which
   // waits for the work given to it.
   ~Communicators();
@@ -32,21 +42,22 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
+  // Those of this process.
   [[nodiscard]] std::size_t ranks() const { return comms_.size(); }
   [[nodiscard]] const Library& library() const { return library_; }
 
-  // Enqueues one sum over all ranks in one group: rank r reads inputs[r], writes outputs[r] (the same
-  // pointer: in place) and runs on streams[r], a CUstream. Returns when everything is enqueued, or captured
-  // where the streams capture. All spans have one entry a rank. Throws nccl::Error; the communicators are
-  // then of no further use.
+  // Enqueues one sum over all ranks, those of this process in one group: its rank r reads inputs[r], writes
+  // outputs[r] (the same pointer: in place) and runs on streams[r], a CUstream. Returns when everything is
+  // enqueued, or captured where the streams capture. All spans have one entry a rank. Throws nccl::Error; the
+  // communicators are then of no further use.
   void all_reduce(std::span<const void* const> inputs, std::span<void* const> outputs,
                   std::uint64_t count_elements, Dtype dtype, std::span<void* const> streams);
 
   // Throws nccl::Error where work given earlier has failed since (a lost link, a fault in a kernel).
   void check();
 
-  // Ends work that hangs on every rank, and the communicators with it: the only call allowed afterwards is
-  // the destructor.
+  // Ends work that hangs on every rank of this process, and the communicators with it: the only call allowed
+  // afterwards is the destructor.
   void abort() noexcept;
 
  private:
@@ -55,6 +66,8 @@ class Communicators {
 
   Library library_;
   std::vector<entry::Comm*> comms_;
+  std::size_t first_rank_ = 0;  // of comms_
+  std::size_t all_ranks_ = 0;   // of all processes
   bool broken_ = false;
 };
 

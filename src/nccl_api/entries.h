@@ -8,6 +8,9 @@ namespace arb::nccl::entry {
 
 struct Comm;    // opaque: one rank's communicator
 struct Stream;  // opaque: a CUstream, which is also a cudaStream_t
+struct UniqueId {
+  char internal[128];
+};
 
 enum class Result : unsigned {
   success = 0,
@@ -26,6 +29,8 @@ using GetVersion = Result(int* code);
 using GetErrorString = const char*(Result);
 using GetLastError = const char*(Comm*);
 using CommInitAll = Result(Comm** comms, int count, const int* devices);
+using GetUniqueId = Result(UniqueId* id);
+using CommInitRank = Result(Comm** comm, int count, UniqueId id, int rank);
 using CommDestroy = Result(Comm*);
 using CommAbort = Result(Comm*);
 using CommGetAsyncError = Result(Comm*, Result* async_error);
@@ -40,6 +45,8 @@ struct Entries {
   GetErrorString* get_error_string = nullptr;
   GetLastError* get_last_error = nullptr;  // nullptr before NCCL 2.13
   CommInitAll* comm_init_all = nullptr;
+  GetUniqueId* get_unique_id = nullptr;
+  CommInitRank* comm_init_rank = nullptr;
   CommDestroy* comm_destroy = nullptr;
   CommAbort* comm_abort = nullptr;
   CommGetAsyncError* comm_get_async_error = nullptr;

@@ -40,6 +40,14 @@ struct Theirs<Result*> {
   using type = ncclResult_t*;
 };
 template <>
+struct Theirs<UniqueId> {
+  using type = ncclUniqueId;
+};
+template <>
+struct Theirs<UniqueId*> {
+  using type = ncclUniqueId*;
+};
+template <>
 struct Theirs<Stream*> {
   using type = cudaStream_t;
 };
@@ -55,6 +63,9 @@ static_assert(same_function<GetVersion, decltype(::ncclGetVersion)>);
 static_assert(same_function<GetErrorString, decltype(::ncclGetErrorString)>);
 static_assert(same_function<GetLastError, decltype(::ncclGetLastError)>);
 static_assert(same_function<CommInitAll, decltype(::ncclCommInitAll)>);
+static_assert(same_function<GetUniqueId, decltype(::ncclGetUniqueId)>);
+static_assert(same_function<CommInitRank, decltype(::ncclCommInitRank)>);
+static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId) && alignof(UniqueId) == alignof(ncclUniqueId));
 static_assert(same_function<CommDestroy, decltype(::ncclCommDestroy)>);
 static_assert(same_function<CommAbort, decltype(::ncclCommAbort)>);
 static_assert(same_function<CommGetAsyncError, decltype(::ncclCommGetAsyncError)>);

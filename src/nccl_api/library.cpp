@@ -43,6 +43,8 @@ const char* fill(void* handle, entry::Entries& entries) {
   need("ncclGetVersion", entries.get_version);
   need("ncclGetErrorString", entries.get_error_string);
   need("ncclCommInitAll", entries.comm_init_all);
+  need("ncclGetUniqueId", entries.get_unique_id);
+  need("ncclCommInitRank", entries.comm_init_rank);
   need("ncclCommDestroy", entries.comm_destroy);
   need("ncclCommAbort", entries.comm_abort);
   need("ncclCommGetAsyncError", entries.comm_get_async_error);

@@ -45,15 +45,15 @@ struct CellRunner::Tensors {
   std::uint32_t copies;
   bool in_place;
   cuda::SymmetricBuffer inputs;
-  std::vector<cuda::DeviceBuffer> outputs;  // by rank; none in place
-  std::vector<cuda::DeviceBuffer> records;  // CheckRecord a copy, by rank
-  std::vector<cuda::DeviceBuffer> flush;    // for cold cells, by rank
+  std::vector<cuda::DeviceBuffer> outputs;  // by slot; none in place
+  std::vector<cuda::DeviceBuffer> records;  // CheckRecord a copy, by slot
+  std::vector<cuda::DeviceBuffer> flush;    // for cold cells, by slot
 
   [[nodiscard]] std::byte* input(std::uint32_t rank, std::uint32_t copy) const {
     return inputs.data(rank) + copy * pitch_bytes + guard_bytes;
   }
-  [[nodiscard]] std::byte* output(std::uint32_t rank, std::uint32_t copy) const {
-    return in_place ? input(rank, copy) : outputs[rank].data() + copy * pitch_bytes + guard_bytes;
+  [[nodiscard]] std::byte* output(const Rank& rank, std::uint32_t copy) const {
+    return in_place ? input(rank.number, copy) : outputs[rank.slot].data() + copy * pitch_bytes + guard_bytes;
   }
 };
 
@@ -81,7 +81,11 @@ Outcome CellRunner::run(const Cell& cell) {
     outcome.failure = error.what();
   } catch (const nccl::Error& error) {
     outcome.failure = error.what();
+  } catch (const RendezvousError& error) {
+    outcome.failure = error.what();
   }
+  // Others may wait for this process at a step that it will not take.
+  ranks_->abandon((outcome.wrong.empty() ? outcome.failure : outcome.wrong).c_str());
   return outcome;
 }
 
@@ -108,7 +112,16 @@ void CellRunner::start_nccl(const Cell& cell) {
     }
     devices.push_back(rank.context->ordinal());
   }
-  nccl_->communicators = std::make_unique<nccl::Communicators>(nccl_->library, devices);
+  if (Rendezvous* const rendezvous = ranks_->rendezvous()) {
+    nccl::UniqueId id{};
+    if (rendezvous->rank() == 0) id = nccl::make_unique_id(nccl_->library);
+    id = rendezvous->gather("setting NCCL up", id).front();
+    (*ranks_)[0].context->make_current();
+    nccl_->communicators =
+        std::make_unique<nccl::Communicators>(nccl_->library, rendezvous->rank(), rendezvous->ranks(), id);
+  } else {
+    nccl_->communicators = std::make_unique<nccl::Communicators>(nccl_->library, devices);
+  }
   // One collective alone: it loads NCCL's kernels before any of them can wait behind another.
   cuda::SymmetricBuffer buffer = ranks_->make_symmetric(4096);
   std::vector<const void*> inputs;
@@ -133,7 +146,7 @@ void CellRunner::need_isolated_parts() {
 }
 
 void CellRunner::stamp(Recorder& recorder, Rank& rank, std::uint32_t index) const {
-  const StampParams params{reinterpret_cast<u64*>(stamps_[rank.number].data()) + index};
+  const StampParams params{reinterpret_cast<u64*>(stamps_[rank.slot].data()) + index};
   recorder.add(rank, ranks_->support().stamp, {1, 1}, params);
 }
 
@@ -142,7 +155,7 @@ std::vector<double> CellRunner::isolated_us(std::uint32_t calls) const {
   std::vector<double> slowest(calls, 0);
   for (const Rank& rank : ranks_->all()) {
     std::vector<u64> stamps(2 * calls);
-    cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(stamps)), stamps_[rank.number].data());
+    cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(stamps)), stamps_[rank.slot].data());
     for (std::uint32_t call = 0; call < calls; ++call) {
       slowest[call] =
           std::max(slowest[call], static_cast<double>(stamps[2 * call + 1] - stamps[2 * call]) / 1000.0);
@@ -171,7 +184,7 @@ double CellRunner::between_stamps_us(bool empty_node) {
     const auto some = isolated_us(isolated_calls_per_graph);
     all.insert(all.end(), some.begin(), some.end());
   }
-  return percentiles_of(all).p50_us;
+  return percentiles_of(ranks_->slowest("measuring stamps", std::move(all))).p50_us;
 }
 
 double CellRunner::stamp_us() {
@@ -213,7 +226,7 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
       std::vector<void*> streams;
       for (const Rank& rank : ranks_->all()) {
         inputs.push_back(tensors.input(rank.number, copy));
-        outputs.push_back(tensors.output(rank.number, copy));
+        outputs.push_back(tensors.output(rank, copy));
         streams.push_back(rank.stream.handle());
       }
       nccl_->communicators->all_reduce(inputs, outputs, count, cell.dtype, streams);
@@ -221,7 +234,7 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
       for (Rank& rank : ranks_->all()) {
         KernelParams params = workspace->params(rank, ranks_->count(), ranks_->deadline_ns());
         params.input = tensors.input(rank.number, copy);
-        params.output = tensors.output(rank.number, copy);
+        params.output = tensors.output(rank, copy);
         if (row.style == Style::symmetric) {
           params.inputs = {reinterpret_cast<char*>(tensors.input(0, copy)), tensors.inputs.stride_bytes()};
         }
@@ -239,16 +252,16 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
 
 // New inputs, poisoned outputs: nothing that a replay leaves behind can come from the one before.
 void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t seed) {
+  ranks_->meet("refilling the inputs");  // nobody reads the old ones any more
   for (Rank& rank : ranks_->all()) {
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
-      if (!tensors.in_place)
-        rank.stream.set_bytes(tensors.output(rank.number, copy), poison_value, cell.bytes);
+      if (!tensors.in_place) rank.stream.set_bytes(tensors.output(rank, copy), poison_value, cell.bytes);
       const FillParams fill{tensors.input(rank.number, copy), nullptr, random_inputs(cell, seed, copy),
                             rank.number, 0};
       rank.stream.launch(ranks_->support().fill, check_shape, fill);
     }
     if (!tensors.flush.empty()) {
-      rank.stream.set_bytes(tensors.flush[rank.number].data(), 0, tensors.flush[rank.number].size_bytes());
+      rank.stream.set_bytes(tensors.flush[rank.slot].data(), 0, tensors.flush[rank.slot].size_bytes());
     }
   }
   ranks_->wait("filling the inputs");
@@ -258,11 +271,11 @@ void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& t
                        Judged& judged) {
   const std::uint64_t count = cell.bytes / size_of_bytes(cell.dtype);
   for (Rank& rank : ranks_->all()) {
-    const cuda::DeviceBuffer& records = tensors.records[rank.number];
+    const cuda::DeviceBuffer& records = tensors.records[rank.slot];
     rank.stream.set_bytes(records.data(), 0, records.size_bytes());
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
       const std::uint32_t roundings = row.roundings(cell.ranks);
-      const CheckParams check{tensors.output(rank.number, copy),
+      const CheckParams check{tensors.output(rank, copy),
                               reinterpret_cast<CheckRecord*>(records.data()) + copy,
                               random_inputs(cell, seed, copy),
                               relative_bound(cell.dtype, roundings, cell.ranks),
@@ -273,25 +286,28 @@ void CellRunner::judge(const Cell& cell, const CatalogRow& row, const Tensors& t
     }
   }
   ranks_->wait("checking the results");
+  std::vector<std::vector<CheckRecord>> own;
+  for (const Rank& rank : ranks_->all()) {
+    own.emplace_back(tensors.copies);
+    cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(own.back())),
+                       tensors.records[rank.slot].data());
+  }
+  const auto records = ranks_->from_all("checking the results", std::move(own));
   for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
-    u64 hash_of_rank_0 = 0;
-    for (const Rank& rank : ranks_->all()) {
-      CheckRecord record{};
-      cuda::copy_to_host(*rank.context, std::as_writable_bytes(std::span(&record, 1)),
-                         tensors.records[rank.number].data() + copy * sizeof(CheckRecord));
+    for (std::uint32_t rank = 0; rank < records.size(); ++rank) {
+      const CheckRecord& record = records[rank][copy];
       judged.max_error = std::max(
           judged.max_error,
           static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(record.max_error_bits))));
-      if (rank.number == 0) hash_of_rank_0 = record.hash;
-      if (rank.number == 0 && copy == 0) judged.hash = fmt::format("{:016x}", record.hash);
+      if (rank == 0 && copy == 0) judged.hash = fmt::format("{:016x}", record.hash);
       if (!judged.wrong.empty()) continue;
       if (record.wrong_elements != 0) {
-        judged.wrong = fmt::format(
-            "rank {} has {} wrong elements of {}, the first at {} (seed {}, buffer {})", rank.number,
-            record.wrong_elements, count, element_of_wrong_place(record.first_wrong), seed, copy);
-      } else if (record.hash != hash_of_rank_0) {
         judged.wrong =
-            fmt::format("ranks 0 and {} have different bits (seed {}, buffer {})", rank.number, seed, copy);
+            fmt::format("rank {} has {} wrong elements of {}, the first at {} (seed {}, buffer {})", rank,
+                        record.wrong_elements, count, element_of_wrong_place(record.first_wrong), seed, copy);
+      } else if (record.hash != records[0][copy].hash) {
+        judged.wrong =
+            fmt::format("ranks 0 and {} have different bits (seed {}, buffer {})", rank, seed, copy);
       }
     }
   }
@@ -307,7 +323,7 @@ std::string CellRunner::broken_guard(const Tensors& tensors, const Rank& rank) {
     return std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{guard_value}; });
   };
   for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
-    for (const std::byte* tensor : {tensors.input(rank.number, copy), tensors.output(rank.number, copy)}) {
+    for (const std::byte* tensor : {tensors.input(rank.number, copy), tensors.output(rank, copy)}) {
       if (broken(tensor))
         return fmt::format("bytes beside a tensor of rank {} were overwritten", rank.number);
     }
@@ -337,6 +353,10 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   }
   const bool isolated = cell.mode == Mode::isolated;
   if (row.source == Source::nccl) start_nccl(cell);
+  if (cell.verify_calls != 0 && ranks_->rendezvous() != nullptr) {
+    outcome.failure = "a verification needs all ranks in one process; run it with --world threads";
+    return outcome;
+  }
   if (cell.verify_calls != 0) return verify(cell, row);
   if (isolated) stamp_us();  // before the first isolated cell, so that its own stamps are ready
   if (isolated) need_isolated_parts();

@@ -1,5 +1,5 @@
-// Runs one cell on this worker's GPUs: buffers, one graph a rank, timed replays, and the check of what they
-// left.
+// Runs one cell on this worker's GPUs, with a rank a process together with the other workers: buffers, one
+// graph a rank, timed replays, and the check of what they left.
 #pragma once
 
 #include <map>
@@ -65,7 +65,7 @@ class CellRunner {
   Nccl* nccl_;
   std::uint64_t l2_bytes_;
   std::map<std::string, Workspace, std::less<>> workspaces_;  // by contender
-  std::vector<cuda::DeviceBuffer> stamps_;                    // two a call, by rank
+  std::vector<cuda::DeviceBuffer> stamps_;                    // two a call, by slot
   Workspace barrier_;
   std::optional<double> stamp_us_;
   Team team_{};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -46,7 +47,7 @@ bool Workspace::guard_is_whole(const Rank& rank) const {
 KernelParams Workspace::params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const {
   KernelParams params{};
   params.scratch = {reinterpret_cast<char*>(scratch.data(0)), scratch.stride_bytes()};
-  params.local = reinterpret_cast<LocalState*>(local[rank.number].data());
+  params.local = reinterpret_cast<LocalState*>(local[rank.slot].data());
   params.failure = reinterpret_cast<FailureRecord*>(rank.failure.data());
   params.capacity_bytes = capacity_bytes;
   params.deadline_ns = deadline_ns;
@@ -57,16 +58,44 @@ KernelParams Workspace::params(const Rank& rank, std::uint32_t ranks, std::uint6
 
 Ranks::Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
              std::uint64_t deadline_ms)
-    : support_(&support),
+    : count_(count),
+      support_(&support),
       gate_((contexts.front().make_current(), sizeof(std::uint32_t))),
       deadline_ns_(deadline_ms * 1'000'000),
       oversubscribed_(count > contexts.size()) {
-  for (std::uint32_t rank = 0; rank < count; ++rank) {
-    const cuda::Context& context = contexts[rank % contexts.size()];
-    context.make_current();
-    ranks_.push_back({rank, &context, cuda::Stream(context), cuda::Event(context), cuda::Event(context),
-                      zeroed_state(context), cuda::PinnedBuffer(sizeof(FailureRecord))});
+  for (std::uint32_t rank = 0; rank < count; ++rank) add_rank(rank, contexts[rank % contexts.size()]);
+}
+
+Ranks::Ranks(const cuda::Context& context, Rendezvous& rendezvous, const SupportKernels& support,
+             std::uint64_t deadline_ms)
+    : rendezvous_(&rendezvous),
+      retired_(std::make_shared<cuda::RetiredMemory>()),
+      count_(rendezvous.ranks()),
+      support_(&support),
+      gate_((context.make_current(), sizeof(std::uint32_t))),
+      deadline_ns_(deadline_ms * 1'000'000),
+      oversubscribed_(false) {
+  add_rank(rendezvous.rank(), context);
+  start_ = make_workspace(0, 256);
+}
+
+Ranks::~Ranks() {
+  if (rendezvous_ == nullptr) return;
+  // All unmap before any frees; peers that are gone have unmapped.
+  constexpr std::chrono::seconds patience{2};
+  start_ = {};
+  try {
+    rendezvous_->barrier("ending", patience);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "freeing memory without waiting: {}\n", error.what());
   }
+}
+
+void Ranks::add_rank(std::uint32_t number, const cuda::Context& context) {
+  context.make_current();
+  ranks_.push_back({number, static_cast<std::uint32_t>(ranks_.size()), &context, cuda::Stream(context),
+                    cuda::Event(context), cuda::Event(context), zeroed_state(context),
+                    cuda::PinnedBuffer(sizeof(FailureRecord))});
 }
 
 std::vector<const cuda::Context*> Ranks::contexts() const {
@@ -75,8 +104,57 @@ std::vector<const cuda::Context*> Ranks::contexts() const {
   return contexts;
 }
 
+cuda::ShareParts share_over(Rendezvous& rendezvous) {
+  struct Told {
+    std::array<std::byte, 64> ipc_handle;
+    std::uint64_t stride_bytes;
+    std::uint64_t given;
+  };
+  return [&rendezvous](cuda::SharedPart own) {
+    const Told told{own.ipc_handle, own.stride_bytes, own.given ? 1u : 0u};
+    auto heard = rendezvous.exchange("sharing a symmetric buffer", std::as_bytes(std::span(&told, 1)),
+                                     own.descriptor.get());
+    std::vector<cuda::SharedPart> parts;
+    for (Rendezvous::Part& part : heard) {
+      Told theirs{};
+      if (part.bytes.size() != sizeof(theirs)) throw RendezvousError("a rank shares memory in another way");
+      std::memcpy(&theirs, part.bytes.data(), sizeof(theirs));
+      parts.push_back(
+          {std::move(part.descriptor), theirs.ipc_handle, theirs.stride_bytes, theirs.given != 0});
+    }
+    return parts;
+  };
+}
+
 cuda::SymmetricBuffer Ranks::make_symmetric(std::uint64_t bytes_a_rank) const {
-  return {contexts(), bytes_a_rank};
+  if (rendezvous_ == nullptr) return {contexts(), bytes_a_rank};
+  const auto asked_bytes = rendezvous_->gather("making a symmetric buffer", bytes_a_rank);
+  // All are past the end of whatever buffer they no longer have.
+  retired_->free();
+  for (std::uint32_t rank = 0; rank < count_; ++rank) {
+    if (asked_bytes[rank] == bytes_a_rank) continue;
+    throw RendezvousError(
+        fmt::format("the ranks are out of step: rank {} wants a buffer of {} bytes and rank {} of {}",
+                    rendezvous_->rank(), bytes_a_rank, rank, asked_bytes[rank]));
+  }
+  const Rank& own = ranks_.front();
+  return {*own.context, own.number, count_, bytes_a_rank, share_over(*rendezvous_), retired_};
+}
+
+void Ranks::meet(const char* doing) const {
+  if (rendezvous_ != nullptr) rendezvous_->barrier(doing);
+}
+
+std::vector<double> Ranks::slowest(const char* doing, std::vector<double> own) const {
+  if (rendezvous_ == nullptr) return own;
+  for (const std::vector<double>& theirs : rendezvous_->gather_lists<double>(doing, own)) {
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] = std::max(own[i], theirs[i]);
+  }
+  return own;
+}
+
+void Ranks::abandon(const char* why) const noexcept {
+  if (rendezvous_ != nullptr) rendezvous_->abandon(why);
 }
 
 Workspace Ranks::make_workspace(std::uint64_t scratch_bytes, std::uint64_t capacity_bytes, bool sentinel) {
@@ -101,6 +179,10 @@ std::uint32_t Ranks::most_blocks(const cuda::Kernel& kernel, std::uint32_t threa
         ranks_, [&](const Rank& other) { return other.context->ordinal() == rank.context->ordinal(); });
     most =
         std::min(most, kernel.resident_blocks(*rank.context, threads) / static_cast<std::uint32_t>(sharing));
+  }
+  if (rendezvous_ != nullptr) {
+    for (const std::uint32_t theirs : rendezvous_->gather("choosing how many blocks", most))
+      most = std::min(most, theirs);
   }
   return most;
 }
@@ -167,10 +249,15 @@ void Ranks::wait(const char* doing) {
 }
 
 double Ranks::replay_us(const std::vector<cuda::ExecutableGraph>& graphs, const char* doing) {
+  // Before anything waits on a device: one that has given up by now leaves no device waiting.
+  meet("starting a replay");
   for (Rank& rank : ranks_) {
     hold(rank, rank.stream);
+    // Processes open their gates when each is ready, so their devices meet once more.
+    if (rendezvous_ != nullptr)
+      rank.stream.launch(support_->rank_barrier, {1, 32}, start_.params(rank, count_, deadline_ns_));
     rank.start.record(rank.stream);
-    graphs[rank.number].launch(rank.stream);
+    graphs[rank.slot].launch(rank.stream);
     rank.stop.record(rank.stream);
   }
   open_gate();
@@ -209,7 +296,7 @@ std::vector<cuda::ExecutableGraph> Recorder::finish() {
   }
   std::vector<cuda::ExecutableGraph> executable;
   for (Rank& rank : ranks_->all()) {
-    executable.push_back(graphs_[rank.number].instantiate());
+    executable.push_back(graphs_[rank.slot].instantiate());
     executable.back().upload(rank.stream);
   }
   return executable;

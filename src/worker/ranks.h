@@ -1,10 +1,12 @@
-// The ranks of a worker that drives all of them from one thread: streams, gates, failure records, schedules.
+// The ranks that a worker drives from one thread, all of a run or one of them: streams, gates, failure
+// records, schedules.
 #pragma once
 
 #include <arb/abi.h>
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,6 +18,7 @@
 #include "cuda_api/graph.h"
 #include "cuda_api/memory.h"
 #include "cuda_api/stream.h"
+#include "rendezvous.h"
 
 namespace arb::worker {
 
@@ -29,6 +32,7 @@ class DeviceDeadline : public std::runtime_error {
 // One rank: a device (which virtual ranks may share) and what it launches on.
 struct Rank {
   std::uint32_t number;
+  std::uint32_t slot;  // its place among the ranks of this process; what each of these has is ordered so
   const cuda::Context* context;
   cuda::Stream stream;
   cuda::Event start;
@@ -40,7 +44,7 @@ struct Rank {
 // Symmetric scratch of one protocol and each rank's local state, all zero at first.
 struct Workspace {
   cuda::SymmetricBuffer scratch;
-  std::vector<cuda::DeviceBuffer> local;
+  std::vector<cuda::DeviceBuffer> local;  // by slot
   std::uint64_t capacity_bytes = 0;
   std::uint64_t scratch_bytes = 0;  // behind the flags; guard bytes follow
 
@@ -50,16 +54,33 @@ struct Workspace {
   [[nodiscard]] KernelParams params(const Rank& rank, std::uint32_t ranks, std::uint64_t deadline_ns) const;
 };
 
+// How processes that meet at `rendezvous`, which must outlive the result, share the parts of a buffer.
+cuda::ShareParts share_over(Rendezvous& rendezvous);
+
+// With a rank a process, whatever makes symmetric memory, replays, or asks all ranks is a step that all
+// processes take together, in the same order; such a call also throws RendezvousError.
 class Ranks {
  public:
-  // Rank r lives on contexts[r % contexts.size()], which must outlive this. `deadline_ms` bounds every wait
-  // on a device.
+  // All ranks in this process: rank r lives on contexts[r % contexts.size()], which must outlive this.
+  // `deadline_ms` bounds every wait on a device.
   Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
         std::uint64_t deadline_ms);
+  // One rank in this process, which meets the others at `rendezvous`.
+  Ranks(const cuda::Context& context, Rendezvous& rendezvous, const SupportKernels& support,
+        std::uint64_t deadline_ms);
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  Ranks(Ranks&&) = delete;
+  Ranks& operator=(Ranks&&) = delete;
 
-  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(ranks_.size()); }
-  [[nodiscard]] Rank& operator[](std::uint32_t rank) { return ranks_[rank]; }
+  // Of all processes.
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+  // Those of this process, by slot.
+  [[nodiscard]] Rank& operator[](std::uint32_t slot) { return ranks_[slot]; }
   [[nodiscard]] std::vector<Rank>& all() { return ranks_; }
+  // Null where all ranks are in this process.
+  [[nodiscard]] Rendezvous* rendezvous() const { return rendezvous_; }
   [[nodiscard]] const SupportKernels& support() const { return *support_; }
   [[nodiscard]] std::vector<const cuda::Context*> contexts() const;
   // More ranks than devices: for testing, never a performance figure.
@@ -74,33 +95,55 @@ class Ranks {
   // A symmetric buffer over all ranks.
   [[nodiscard]] cuda::SymmetricBuffer make_symmetric(std::uint64_t bytes_a_rank) const;
 
+  // Waits until all processes are here.
+  void meet(const char* doing) const;
+  // Lists of all ranks, by rank, from those of this process, by slot; all equally long.
+  template <class Value>
+  std::vector<std::vector<Value>> from_all(const char* doing, std::vector<std::vector<Value>> own) const {
+    return rendezvous_ == nullptr
+               ? std::move(own)
+               : rendezvous_->gather_lists<Value>(doing, std::span<const Value>(own.front()));
+  }
+  // Each element the largest of all processes.
+  [[nodiscard]] std::vector<double> slowest(const char* doing, std::vector<double> own) const;
+  // Tells the other processes that this one cannot go on; they all end with this worker's next steps.
+  void abandon(const char* why) const noexcept;
+
   // Holds `stream`, one of `rank`'s device, until open_gate().
   void hold(Rank& rank, const cuda::Stream& stream);
-  // Lets everything held start, on all devices together.
+  // Lets everything held start, on all devices of this process together.
   void open_gate();
-  // Waits until all ranks' streams are empty. Throws DeviceDeadline when a wait on a device failed. Where a
-  // device has not come back well past the deadline, it says so on stderr and ends the process: destructors
-  // would hang.
+  // Waits until the streams of this process's ranks are empty. Throws DeviceDeadline when a wait on a device
+  // failed. Where a device has not come back well past the deadline, it says so on stderr and ends the
+  // process: destructors would hang.
   void wait(const char* doing);
   // The same for one further stream.
   void wait(const cuda::Stream& stream, const char* doing);
 
-  // One replay of a graph a rank, all released together; the elapsed microseconds, event to event, of the
+  // One replay of a graph a rank, by slot, all released together: at the gate, and with several processes at
+  // a barrier of their devices behind it. The elapsed microseconds, event to event, of this process's
   // slowest.
   double replay_us(const std::vector<cuda::ExecutableGraph>& graphs, const char* doing);
 
  private:
   [[nodiscard]] std::optional<std::string> first_failure() const;
 
+  void add_rank(std::uint32_t number, const cuda::Context& context);
+
+  Rendezvous* rendezvous_ = nullptr;
+  std::shared_ptr<cuda::RetiredMemory> retired_;
+  std::uint32_t count_;
   std::vector<Rank> ranks_;
   const SupportKernels* support_;
   cuda::PinnedBuffer gate_;
   std::uint32_t opened_ = 0;
   std::uint64_t deadline_ns_;
   bool oversubscribed_;
+  Workspace start_;  // of the barrier at which the devices of several processes meet
 };
 
-// Records one graph a rank: explicit nodes, or whatever a library launches on the ranks' streams.
+// Records one graph a rank of this process: explicit nodes, or whatever a library launches on the ranks'
+// streams.
 class Recorder {
  public:
   enum class Kind : std::uint8_t { nodes, capture, immediate };  // immediate: no graph, launch now
@@ -119,23 +162,23 @@ class Recorder {
     if (kind_ != Kind::nodes) {
       rank.stream.launch(kernel, shape, parameters);
     } else {
-      graphs_[rank.number].add_kernel(kernel, shape, parameters, edge);
+      graphs_[rank.slot].add_kernel(kernel, shape, parameters, edge);
     }
   }
   void add_copy(Rank& rank, std::byte* to, const std::byte* from, std::uint64_t bytes) {
     if (kind_ != Kind::nodes) {
       rank.stream.copy(to, from, bytes);
     } else {
-      graphs_[rank.number].add_copy(to, from, bytes);
+      graphs_[rank.slot].add_copy(to, from, bytes);
     }
   }
-  // Instantiated, uploaded; in rank order.
+  // Instantiated, uploaded; by slot.
   std::vector<cuda::ExecutableGraph> finish();
 
  private:
   Ranks* ranks_;
   Kind kind_;
-  std::vector<cuda::GraphBuilder> graphs_;  // by rank; with Kind::capture filled by finish()
+  std::vector<cuda::GraphBuilder> graphs_;  // by slot; with Kind::capture filled by finish()
   bool capturing_ = false;
 };
 

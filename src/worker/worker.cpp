@@ -16,6 +16,7 @@
 #include "limits.h"
 #include "nccl_api/error.h"
 #include "ranks.h"
+#include "rendezvous.h"
 #include "wire.h"
 
 namespace arb::worker {
@@ -73,7 +74,19 @@ std::string kernel_driver_version() {
 // Everything that a worker holds; built at the first request so that an error has somebody to go to.
 class Worker {
  public:
-  explicit Worker(WorkerConfig config) : config_(std::move(config)) {}
+  // `first_socket_fd`: where the sockets to the other workers begin, if this one holds one rank of several.
+  Worker(WorkerConfig config, int first_socket_fd) : config_(std::move(config)) {
+    if (config_.world != World::processes || config_.devices.empty()) return;
+    const auto count = static_cast<std::uint32_t>(config_.devices.size());
+    std::vector<Descriptor> sockets;
+    for (std::uint32_t i = 0; i < (config_.rank == 0 ? count - 1 : 1); ++i)
+      sockets.emplace_back(first_socket_fd + static_cast<int>(i));
+    // A peer may be held up by a wait on its device, and then has a better sentence than ours.
+    constexpr std::chrono::seconds longer_than_a_device{10};
+    rendezvous_ =
+        std::make_unique<Rendezvous>(config_.rank, count, std::move(sockets),
+                                     std::chrono::milliseconds(config_.deadline_ms) + longer_than_a_device);
+  }
 
   Reply answer(const Request& request) {
     Reply reply;
@@ -84,6 +97,8 @@ class Worker {
           reply.hello = hello();
           break;
         case Op::limits:
+          if (rendezvous_ != nullptr)
+            throw BundleError("limits are measured by a worker that holds all ranks");
           start();
           reply.limits = measure_limits(*ranks_, *runner_);
           break;
@@ -96,6 +111,7 @@ class Worker {
           break;
       }
     } catch (const std::exception& error) {
+      if (rendezvous_ != nullptr && request.op != Op::hello) rendezvous_->abandon(error.what());
       reply.cell.reset();
       reply.error = error.what();
     }
@@ -137,6 +153,15 @@ class Worker {
     for (const std::uint32_t ordinal : config_.devices) {
       if (std::ranges::find(distinct, ordinal) == distinct.end()) distinct.push_back(ordinal);
     }
+    if (rendezvous_ != nullptr) {
+      if (distinct.size() != config_.devices.size()) {
+        throw BundleError(
+            "processes take turns on a GPU, so ranks that wait for each other need one each; ranks that "
+            "share "
+            "one take --world threads");
+      }
+      distinct = {config_.devices[config_.rank]};
+    }
     for (const std::uint32_t ordinal : distinct) contexts_.emplace_back(ordinal);
     code_ = std::make_unique<Code>(config_.bundle_folders, architecture, contexts_);
   }
@@ -152,14 +177,20 @@ class Worker {
     }
     load_code();
     if (!config_.nccl_library.empty()) open_nccl();
-    ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
-                                     code_->support(), config_.deadline_ms);
+    if (rendezvous_ != nullptr) {
+      ranks_ =
+          std::make_unique<Ranks>(contexts_.front(), *rendezvous_, code_->support(), config_.deadline_ms);
+    } else {
+      ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
+                                       code_->support(), config_.deadline_ms);
+    }
     runner_ = std::make_unique<CellRunner>(*ranks_, *code_, nccl_.get(), l2_bytes_);
   }
 
   WorkerConfig config_;
   std::uint64_t l2_bytes_ = 0;
   // In the order in which they need one another: destroyed from the bottom up.
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<cuda::Context> contexts_;
   std::unique_ptr<Nccl> nccl_;
   std::unique_ptr<Code> code_;
@@ -172,7 +203,7 @@ class Worker {
 int worker_main(const std::string& config_text, int socket_fd) {
   Channel channel(socket_fd);
   try {
-    Worker worker(worker_config_from_wire(config_text));
+    Worker worker(worker_config_from_wire(config_text), socket_fd + 1);
     while (const auto line = channel.next()) {
       const Request request = request_from_wire(*line);
       if (!channel.send(worker.answer(request))) return 0;

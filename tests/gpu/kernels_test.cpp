@@ -317,13 +317,13 @@ std::vector<TestTeam> teams(std::size_t gpus) {
 
 // A short verification: `arbench verify` runs the same cases, and more of them.
 TEST_F(Kernels, AVerificationFindsNothing) {
-  constexpr std::uint64_t cases = 7;
+  constexpr std::uint64_t numbers[] = {5, 6, 7, 8};  // 7 has the largest message
   for (const auto [ranks_count, gpus] : teams(box_->devices.size())) {
     const std::vector<cuda::Context> contexts = box_->some(gpus);
     Ranks ranks(contexts, ranks_count, box_->code->support(), deadline_ms);
     worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
     for_each_kernel(*box_->code, ranks_count, [&](const CatalogRow& row, const std::string& bundle) {
-      for (std::uint64_t number = 1; number <= cases; ++number) {
+      for (const std::uint64_t number : numbers) {
         Cell cell = verify_cell(row, ranks_count, gpus, number);
         cell.bundle = bundle;
         const Outcome outcome = runner.run(cell);
@@ -338,11 +338,15 @@ TEST_F(Kernels, AVerificationFindsNothing) {
 // The same verification with a fault in it: a check that cannot fail proves nothing.
 TEST_F(Kernels, AVerificationFindsWhatIsPlanted) {
   constexpr std::uint64_t short_deadline_ms = 300;
+  std::string first_bundle;
   for (const auto [ranks_count, gpus] : teams(box_->devices.size())) {
     const std::vector<cuda::Context> contexts = box_->some(gpus);
     Ranks ranks(contexts, ranks_count, box_->code->support(), short_deadline_ms);
     worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
     for_each_kernel(*box_->code, ranks_count, [&](const CatalogRow& row, const std::string& bundle) {
+      // The checks are the same for all bundles.
+      if (first_bundle.empty()) first_bundle = bundle;
+      if (bundle != first_bundle) return;
       const std::uint64_t number = plantable_case(row, ranks_count, gpus, 100);
       for (const Plant plant : {Plant::input, Plant::output, Plant::absent, Plant::none}) {
         Cell cell = verify_cell(row, ranks_count, gpus, number);

@@ -87,6 +87,23 @@ int ncclCommInitAll(void** comms, int count, const int* devices) {
   log("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer");
   return 0;
 }
+struct FakeUniqueId {
+  char internal[128];
+};
+int ncclGetUniqueId(FakeUniqueId* id) {
+  for (int i = 0; i < 128; ++i) id->internal[i] = static_cast<char>(i + 1);
+  return record("id");
+}
+int ncclCommInitRank(void** comm, int count, FakeUniqueId id, int rank) {
+  for (int i = 0; i < 128; ++i) {
+    if (id.internal[i] != static_cast<char>(i + 1)) return 3;
+  }
+  const int result = record("init" + std::to_string(rank) + "of" + std::to_string(count));
+  if (result != 0) return result;
+  state().comms[0] = rank;
+  *comm = &state().comms[0];
+  return 0;
+}
 int ncclCommDestroy(void* comm) {
   return record("destroy" + std::to_string(rank_of(comm)));
 }

@@ -213,6 +213,32 @@ TEST(NcclCommunicators, ReduceInOneGroupInRankOrder) {
             "destroy0 destroy1");
 }
 
+TEST(NcclCommunicators, AProcessMayHoldOneRankOfSeveral) {
+  const Fake fake;
+  {
+    const UniqueId id = make_unique_id(fake.library);
+    Communicators communicators(fake.library, 2, 3, id);
+    EXPECT_EQ(communicators.ranks(), 1U);
+    const std::array<const void*, 1> input{pointer(1)};
+    const std::array<void*, 1> output{pointer(3)};
+    const std::array<void*, 1> stream{pointer(5)};
+    communicators.all_reduce(input, output, 1000, Dtype::bf16, stream);
+    communicators.check();
+    fake.asynchronous(6);
+    try {
+      communicators.check();
+      FAIL() << "the failure was lost";
+    } catch (const Error& error) {
+      EXPECT_TRUE(has(error.what(), "on rank 2 of 3")) << error.what();
+    }
+  }
+  EXPECT_EQ(fake.calls(), "id init2of3 start reduce2(1,3,1000,9,0,5) end abort2");
+  fake.fail("init1of3");
+  EXPECT_THROW(Communicators(fake.library, 1, 3, make_unique_id(fake.library)), Error);
+  fake.fail("id");
+  EXPECT_THROW(make_unique_id(fake.library), Error);
+}
+
 TEST(NcclCommunicators, AFailureClosesTheGroupAndAborts) {
   const Fake fake;
   {
