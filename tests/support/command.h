@@ -25,8 +25,8 @@ struct Said {
 };
 
 struct CommandOptions {
-  std::map<std::string, std::string> environment;                 // added to ours
-  std::chrono::milliseconds interrupt_after{0};                   // SIGINT then; 0: never
+  std::map<std::string, std::string> environment;  // added to ours
+  std::uintmax_t interrupt_at_bytes = 0;           // SIGINT once standard output has so many; 0: never
   std::chrono::milliseconds patience = std::chrono::seconds(60);  // SIGKILL after it
 };
 
@@ -52,11 +52,12 @@ inline Said run_command(const std::vector<std::string>& arguments, const Command
     ::_exit(127);
   }
   const auto begin = std::chrono::steady_clock::now();
-  bool interrupted = options.interrupt_after.count() == 0;
+  bool interrupted = options.interrupt_at_bytes == 0;
   int status = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     const auto elapsed = std::chrono::steady_clock::now() - begin;
-    if (!interrupted && elapsed > options.interrupt_after) {
+    std::error_code missing;
+    if (!interrupted && std::filesystem::file_size(out, missing) >= options.interrupt_at_bytes && !missing) {
       ::kill(child, SIGINT);
       interrupted = true;
     }
