@@ -135,7 +135,11 @@ void misbehave(const std::string& behaviour, Reply& reply) {
     send_text(to_wire(reply).substr(0, 40));
     sleep_for_ever();
   }
-  if (behaviour == "two_lines") send_text(to_wire(reply) + "\n");
+  if (behaviour == "two_lines") {
+    send_text(to_wire(reply) + "\n" + to_wire(reply) +
+              "\n");  // in one piece: the second is there with the first
+    sleep_for_ever();
+  }
   if (behaviour == "wrong_cell") reply.cell->bytes = 4096;
   if (behaviour == "wrong_op") {
     reply = Reply{};
