@@ -57,7 +57,7 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
       continue;
     variables.emplace_back(variable);
   }
-  for (const auto& [name, value] : set) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : set) variables.push_back(fmt::format("{}={}", name, value));
   variables.emplace_back("CUDA_MODULE_LOADING=EAGER");
   variables.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=32");
   return variables;
