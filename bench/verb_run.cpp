@@ -11,6 +11,7 @@
 #include "benchmarks.h"
 #include "coordinator/machine.h"
 #include "coordinator/worker_process.h"
+#include "ending.h"
 #include "environment.h"
 #include "log.h"
 #include "measure.h"
@@ -300,21 +301,7 @@ ExitCode Run::go() {
 
 int run_verb(const RunOptions& options, const Terminal& terminal, const Interrupt& interrupt) {
   Run run(options, terminal, interrupt);
-  const auto end = [&](const std::string& sentence, ExitCode code) {
-    run.log().sentence(sentence);
-    return status_of(code);
-  };
-  try {
-    return status_of(run.go());
-  } catch (const UsageError& error) {
-    return end(error.what(), ExitCode::usage);
-  } catch (const WorkerLost& error) {
-    return end(error.what(), ExitCode::wrong_data);
-  } catch (const Interrupted&) {
-    return end("interrupted before the first cell; nothing is kept", ExitCode::invalid_environment);
-  } catch (const std::exception& error) {
-    return end(error.what(), ExitCode::invalid_environment);
-  }
+  return run_to_end(run, "interrupted before the first cell; nothing is kept");
 }
 
 }  // namespace arb

@@ -12,6 +12,7 @@
 #include "coordinator/machine.h"
 #include "coordinator/worker_process.h"
 #include "emulator/gate/gate.h"
+#include "ending.h"
 #include "environment.h"
 #include "log.h"
 #include "measure.h"
@@ -454,21 +455,7 @@ ExitCode Verify::go() {
 
 int verify_verb(const VerifyOptions& options, const Terminal& terminal, const Interrupt& interrupt) {
   Verify verify(options, terminal, interrupt);
-  const auto end = [&](const std::string& sentence, ExitCode code) {
-    verify.log().sentence(sentence);
-    return status_of(code);
-  };
-  try {
-    return status_of(verify.go());
-  } catch (const UsageError& error) {
-    return end(error.what(), ExitCode::usage);
-  } catch (const WorkerLost& error) {
-    return end(error.what(), ExitCode::wrong_data);
-  } catch (const Interrupted&) {
-    return end("interrupted before the first case; nothing is kept", ExitCode::invalid_environment);
-  } catch (const std::exception& error) {
-    return end(error.what(), ExitCode::invalid_environment);
-  }
+  return run_to_end(verify, "interrupted before the first case; nothing is kept");
 }
 
 }  // namespace arb
