@@ -138,7 +138,8 @@ TEST_F(CompareVerb, PlantedEffectsComeOutWithTheirCause) {
   EXPECT_EQ(result.status, 3) << result.err;
   EXPECT_TRUE(has(result.out, "compiler: SASS differs, regs 40->38")) << result.out;
   EXPECT_TRUE(has(result.out, "negative controls held"));
-  for (const json& cell : json::parse(test::read_file(result.folder / "comparison.json")).at("cells")) {
+  const json comparison = json::parse(test::read_file(result.folder / "comparison.json"));
+  for (const json& cell : comparison.at("cells")) {
     const bool nccl = cell.at("contender") == "nccl";
     EXPECT_EQ(cell.at("verdict"), nccl ? "EQUIVALENT" : "SLOWER") << cell.dump();
   }
