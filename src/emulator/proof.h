@@ -1,5 +1,5 @@
 // The proof engine: a small machine whose memory keeps every write, run under a seeded adversarial scheduler.
-// docs/emulator.md says what is modelled; proof.cpp names each rule where it applies it.
+// docs/emulator.md says what is modelled; proof_*.cpp name each rule where they apply it.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,8 @@ struct RunOptions {
   std::uint64_t most_operations = 5'000'000;  // machine calls of a run; beyond that it counts as endless
 };
 
+class ProofEngine;
+
 class ProofMachine {
  public:
   // At most 8 ranks and 64 threads a rank.
@@ -89,8 +91,7 @@ class ProofMachine {
   void observe(Observer* observer);
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::unique_ptr<ProofEngine> engine_;
 };
 
 }  // namespace arb::emulator

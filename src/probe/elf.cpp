@@ -16,15 +16,15 @@ constexpr std::size_t most_segments = 256;
 constexpr std::size_t most_entries = 4096;
 constexpr std::size_t longest_name = 256;
 
-class File {
+class ElfFile {
  public:
-  explicit File(const std::filesystem::path& path)
+  explicit ElfFile(const std::filesystem::path& path)
       : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
+  ~ElfFile() {
     if (fd_ >= 0) ::close(fd_);
   }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  ElfFile(const ElfFile&) = delete;
+  ElfFile& operator=(const ElfFile&) = delete;
 
   bool read(void* to, std::size_t bytes, std::uint64_t offset) const {
     return fd_ >= 0 && ::pread(fd_, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
@@ -45,7 +45,7 @@ class File {
 
 std::vector<std::string> needed_libraries(const std::filesystem::path& path) {
   std::vector<std::string> names;
-  const File file(path);
+  const ElfFile file(path);
   Elf64_Ehdr header{};
   if (!file.read(&header, sizeof header, 0) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
       header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||

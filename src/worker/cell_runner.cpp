@@ -15,8 +15,6 @@
 namespace arb::worker {
 namespace {
 
-constexpr std::uint64_t guard_bytes = 256;
-constexpr unsigned char guard_value = 0xA5;
 constexpr unsigned char poison_value = 0xFF;  // NaN in every dtype
 // Calls in one graph of isolated ones: each behind a barrier and between stamps of its own.
 constexpr std::uint32_t isolated_calls_per_graph = 20;

@@ -22,6 +22,10 @@
 
 namespace arb::worker {
 
+// Around every tensor, and what no call may change there.
+constexpr std::uint64_t guard_bytes = 256;
+constexpr unsigned char guard_value = 0xA5;
+
 // A wait on a device passed its deadline and ended, and the devices came back; what() says who waited for
 // whom.
 class DeviceDeadline : public std::runtime_error {

@@ -15,8 +15,6 @@
 namespace arb::worker {
 namespace {
 
-constexpr std::uint64_t guard_bytes = 256;
-constexpr unsigned char guard_value = 0xA5;
 constexpr std::uint32_t data_threads = 256;  // of fill and check kernels
 constexpr std::uint64_t most_data_blocks = 528;
 // A workspace that is so much larger than a message needs is made anew: what lies behind a small message

@@ -5,48 +5,21 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "catalog.h"
-#include "made_bundle.h"
+#include "fake_box.h"
 #include "results_folder.h"
-#include "scratch.h"
-#include "verbs.h"
 
 namespace arb {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-class FakeCompare : public testing::Test {
+class FakeCompare : public FakeBox {
  protected:
-  FakeCompare() {
-    for (const char* name : {"12.8-nvrtc", "13.0-nvrtc", "support"})
-      test::make_bundle(scratch_.path() / "bundles", name);
-    test::make_bundle(scratch_.path() / "planted", "13.0-nvrtc");
-    test::write_file(nccl_path(), "");
-  }
-
-  [[nodiscard]] fs::path nccl_path() const { return scratch_.path() / "libnccl.so.2"; }
-
-  [[nodiscard]] fs::path worker(const std::string& behaviour) const {
-    const fs::path program = scratch_.path() / ("fake-" + behaviour);
-    test::write_file(program,
-                     std::string("#!/bin/sh\nexec '") + ARB_FAKE_WORKER + "' " + behaviour + " \"$@\"\n");
-    fs::permissions(program, fs::perms::owner_all);
-    return program;
-  }
+  FakeCompare() { test::make_bundle(scratch_.path() / "planted", "13.0-nvrtc"); }
 
   [[nodiscard]] CompareOptions options(const std::string& behaviour = "good") const {
     CompareOptions options;
+    options.run = box_options(behaviour);
     options.a = {"toolkit=12.8"};
     options.b = {"toolkit=13.0"};
     options.blocks = 6;
@@ -54,24 +27,15 @@ class FakeCompare : public testing::Test {
     options.run.max_bytes = 4096;
     options.run.samples = 9;
     options.run.nccl_paths = {nccl_path().string()};
-    options.run.bundles = scratch_.path() / "bundles";
-    options.run.results = scratch_.path() / "results";
-    options.run.deadline_s = 1;
-    options.run.cell_allowance_s = 0;
     options.run.command = "arbench compare";
-    options.run.worker_program = worker(behaviour);
     return options;
   }
 
-  static Result compare(const CompareOptions& options) {
-    std::ostringstream out;
-    std::ostringstream err;
-    const Interrupt interrupt;
-    const int status = compare_verb(options, {.out = out, .err = err}, interrupt);
-    return {status, out.str(), err.str()};
+  [[nodiscard]] Result compare(const CompareOptions& options) const {
+    return say([&](const Terminal& terminal, const Interrupt& interrupt) {
+      return compare_verb(options, terminal, interrupt);
+    });
   }
-
-  test::Scratch scratch_;
 };
 
 TEST_F(FakeCompare, TwoToolkitsThroughWorkers) {

@@ -9,96 +9,42 @@
 #include <sstream>
 #include <thread>
 
-#include "catalog.h"
-#include "made_bundle.h"
+#include "fake_box.h"
 #include "results_folder.h"
-#include "scratch.h"
-#include "verbs.h"
 
 namespace arb {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int status = -1;
-  std::string out;
-  std::string err;
-  fs::path folder;  // the one results folder, or empty
-};
-
-class FakeRun : public testing::Test {
+class FakeRun : public FakeBox {
  protected:
-  FakeRun() {
-    test::make_bundle(scratch_.path() / "bundles", "13.0-nvrtc");
-    test::make_bundle(scratch_.path() / "bundles", "12.8-nvrtc");
-    test::make_bundle(scratch_.path() / "bundles", "support");
-    // No NCCL of this machine takes part; a test that wants one adds this file's name.
-    test::write_file(nccl_path(), "");
-  }
-
-  [[nodiscard]] fs::path nccl_path() const { return scratch_.path() / "libnccl.so.2"; }
-  [[nodiscard]] fs::path results_path() const { return scratch_.path() / "results"; }
-
   // One kernel of ours at 1K, 2K and 4K; 2K is where a fake worker goes wrong.
   [[nodiscard]] RunOptions options(const std::string& behaviour) const {
-    const fs::path program = scratch_.path() / ("fake-" + behaviour);
-    test::write_file(program,
-                     std::string("#!/bin/sh\nexec '") + ARB_FAKE_WORKER + "' " + behaviour + " \"$@\"\n");
-    fs::permissions(program, fs::perms::owner_all);
-    RunOptions options;
+    RunOptions options = box_options(behaviour);
     options.min_bytes = 1024;
     options.max_bytes = 4096;
     options.samples = 9;
     options.modes = {"pipelined"};
-    options.contenders = {std::string(first_kernel().contender)};
+    options.contenders = {first_kernel()};
     options.toolkits = {"13.0"};
-    options.bundles = scratch_.path() / "bundles";
-    options.results = results_path();
-    options.deadline_s = 1;
-    options.cell_allowance_s = 0;
     options.command = "arbench run";
-    options.worker_program = program;
     return options;
   }
 
-  static const CatalogRow& first_kernel() {
-    return *std::ranges::find(catalog(), Source::kernel, &CatalogRow::source);
+  [[nodiscard]] Result run(const RunOptions& options) const {
+    return say([&](const Terminal& terminal, const Interrupt& interrupt) {
+      return run_verb(options, terminal, interrupt);
+    });
   }
-  static const CatalogRow& first_nccl() {
-    return *std::ranges::find(catalog(), Source::nccl, &CatalogRow::source);
-  }
-
-  Result run(const RunOptions& options) const {
-    std::ostringstream out;
-    std::ostringstream err;
-    const Interrupt interrupt;
-    Result result;
-    result.status = run_verb(options, {.out = out, .err = err}, interrupt);
-    result.out = out.str();
-    result.err = err.str();
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(results_path(), error)) {
-      EXPECT_FALSE(entry.path().filename().string().starts_with('.')) << "a temporary folder stayed behind";
-      EXPECT_TRUE(result.folder.empty());
-      result.folder = entry.path();
-    }
-    return result;
-  }
-
-  test::Scratch scratch_;
 };
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST_F(FakeRun, AGoodRunLeavesAllItsFiles) {
   RunOptions asked = options("good");
   asked.toolkits = {};
   asked.modes = {};
   asked.places = {"out", "in"};
-  asked.contenders = {std::string(first_kernel().contender), std::string(first_nccl().contender)};
+  asked.contenders = {first_kernel(), first_nccl()};
   asked.nccl_paths = {nccl_path().string()};
   const Result result = run(asked);
   EXPECT_EQ(result.status, 0) << result.err;
@@ -187,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(All, FakeRunFaults,
 
 TEST_F(FakeRun, AProcessARankGivesTheSameRows) {
   RunOptions asked = options("rank1:slower");
-  asked.contenders = {std::string(first_kernel().contender), std::string(first_nccl().contender)};
+  asked.contenders = {first_kernel(), first_nccl()};
   asked.nccl_paths = {nccl_path().string()};
   const Result in_threads = run(asked);
   EXPECT_EQ(in_threads.status, 0) << in_threads.err;

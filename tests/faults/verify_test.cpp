@@ -10,96 +10,57 @@
 #include <sstream>
 #include <thread>
 
-#include "catalog.h"
 #include "command.h"
-#include "made_bundle.h"
-#include "scratch.h"
-#include "verbs.h"
+#include "fake_box.h"
 
 namespace arb {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int status = -1;
-  std::string out;
-  std::string err;
-  fs::path folder;                 // the one results folder, or empty
-  std::vector<std::string> lines;  // of verify.csv, without its header
-};
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-class FakeVerify : public testing::Test {
+class FakeVerify : public FakeBox {
  protected:
-  FakeVerify() {
-    test::make_bundle(scratch_.path() / "bundles", "13.0-nvrtc");
-    test::make_bundle(scratch_.path() / "bundles", "support");
-    test::write_file(scratch_.path() / "libnccl.so.2", "");
-  }
-
-  [[nodiscard]] fs::path results_path() const { return scratch_.path() / "results"; }
-  static std::string kernel() {
-    return std::string(std::ranges::find(catalog(), Source::kernel, &CatalogRow::source)->contender);
-  }
-  static std::string nccl() {
-    return std::string(std::ranges::find(catalog(), Source::nccl, &CatalogRow::source)->contender);
-  }
+  struct Verified : Result {
+    std::vector<std::string> lines;  // of verify.csv, without its header
+  };
 
   // One contender on the fake machine's two GPUs.
   [[nodiscard]] VerifyOptions options(const std::string& behaviour) const {
-    const fs::path program = scratch_.path() / ("fake-" + behaviour);
-    test::write_file(program,
-                     std::string("#!/bin/sh\nexec '") + ARB_FAKE_WORKER + "' " + behaviour + " \"$@\"\n");
-    fs::permissions(program, fs::perms::owner_all);
     VerifyOptions options;
-    options.run.contenders = {kernel()};
+    options.run = box_options(behaviour);
+    options.run.contenders = {first_kernel()};
+    options.run.toolkits = {"13.0"};
     options.run.ranks = 2;
-    options.run.bundles = scratch_.path() / "bundles";
-    options.run.results = results_path();
-    options.run.deadline_s = 1;
-    options.run.cell_allowance_s = 0;
     options.run.command = "arbench verify";
-    options.run.worker_program = program;
     return options;
   }
 
-  [[nodiscard]] Result verify(const VerifyOptions& options) const {
-    std::ostringstream out;
-    std::ostringstream err;
-    const Interrupt interrupt;
-    Result result;
-    result.status = verify_verb(options, {.out = out, .err = err}, interrupt);
-    result.out = out.str();
-    result.err = err.str();
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(results_path(), error)) {
-      EXPECT_FALSE(entry.path().filename().string().starts_with('.')) << "a temporary folder stayed behind";
-      result.folder = entry.path();
-      result.lines = test::lines_of(test::read_file(result.folder / "verify.csv"));
-      result.lines.erase(result.lines.begin());
-    }
+  [[nodiscard]] Verified verify(const VerifyOptions& options) const {
+    Verified result{say([&](const Terminal& terminal, const Interrupt& interrupt) {
+                      return verify_verb(options, terminal, interrupt);
+                    }),
+                    {}};
+    if (result.folder.empty()) return result;
+    result.lines = test::lines_of(test::read_file(result.folder / "verify.csv"));
+    result.lines.erase(result.lines.begin());
     return result;
   }
-
-  test::Scratch scratch_;
 };
 
 TEST_F(FakeVerify, AGoodOneVisitsRealAndVirtualRanks) {
   VerifyOptions asked = options("good");
   asked.run.ranks.reset();
-  asked.run.contenders = {kernel(), nccl()};
-  asked.run.nccl_paths = {(scratch_.path() / "libnccl.so.2").string()};
-  const Result result = verify(asked);
+  asked.run.contenders = {first_kernel(), first_nccl()};
+  asked.run.nccl_paths = {nccl_path().string()};
+  const Verified result = verify(asked);
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_TRUE(has(result.folder.filename().string(), "-2xPretended_GPU-verify"));
   // Our kernel on 2, 8, 3 and 5 ranks; NCCL takes no part where ranks share a GPU.
   ASSERT_EQ(result.lines.size(), 5u) << result.out;
-  EXPECT_TRUE(has(result.lines[0], "measured," + kernel() + ",13.0,nvrtc,,threads,bf16 fp16 fp32,2,2,"));
-  EXPECT_TRUE(has(result.lines[1], "measured," + nccl() + ",,,2.28.9+cuda13.0,threads,bf16 fp16 fp32,2,2,"));
+  EXPECT_TRUE(
+      has(result.lines[0], "measured," + first_kernel() + ",13.0,nvrtc,,threads,bf16 fp16 fp32,2,2,"));
+  EXPECT_TRUE(
+      has(result.lines[1], "measured," + first_nccl() + ",,,2.28.9+cuda13.0,threads,bf16 fp16 fp32,2,2,"));
   for (std::size_t line = 0; line < result.lines.size(); ++line) {
     EXPECT_TRUE(has(result.lines[line], line < 2 ? ",yes,," : ",yes,oversubscribed,")) << result.lines[line];
   }
@@ -123,14 +84,14 @@ class FakeVerifyFaults : public FakeVerify, public testing::WithParamInterface<V
 
 TEST_P(FakeVerifyFaults, EndsWithASentenceAndItsStatus) {
   const VerifyFault& fault = GetParam();
-  const Result result = verify(options(fault.behaviour));
+  const Verified result = verify(options(fault.behaviour));
   EXPECT_EQ(result.status, fault.status) << result.err;
   EXPECT_TRUE(has(result.err, fault.words)) << result.err;
   ASSERT_EQ(result.lines.size(), 1u);
   EXPECT_TRUE(has(result.lines[0], fault.correct)) << result.lines[0];
   EXPECT_TRUE(has(result.err, "results in ")) << result.err;
   if (std::string(fault.correct) == ",no,,") {
-    EXPECT_TRUE(has(result.err, "replay it with arbench verify --contender " + kernel() +
+    EXPECT_TRUE(has(result.err, "replay it with arbench verify --contender " + first_kernel() +
                                     " --toolkit 13.0-nvrtc -g 2 --ranks 2 --case 1000003"))
         << result.err;
     EXPECT_TRUE(has(result.out, "WRONG")) << result.out;
@@ -150,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Behaviours, FakeVerifyFaults,
 TEST_F(FakeVerify, OneCaseIsOneCase) {
   VerifyOptions asked = options("wrong_data");
   asked.case_number = 3;
-  Result result = verify(asked);
+  Verified result = verify(asked);
   EXPECT_EQ(result.status, 2) << result.err;
   EXPECT_TRUE(has(result.lines.at(0), ",2,2,1,")) << result.lines[0];
   fs::remove_all(result.folder);
@@ -164,7 +125,7 @@ TEST_F(FakeVerify, ForSetsTheTime) {
   VerifyOptions asked = options("good");
   asked.for_s = 1;
   const auto begin = std::chrono::steady_clock::now();
-  const Result result = verify(asked);
+  const Verified result = verify(asked);
   const std::chrono::duration<double> elapsed_s = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_GT(elapsed_s.count(), 0.9);
@@ -174,7 +135,7 @@ TEST_F(FakeVerify, ForSetsTheTime) {
 TEST_F(FakeVerify, OneGpuHoldsVirtualRanks) {
   VerifyOptions asked = options("one_gpu");
   asked.run.ranks.reset();
-  const Result result = verify(asked);
+  const Verified result = verify(asked);
   EXPECT_EQ(result.status, 0) << result.err;
   ASSERT_EQ(result.lines.size(), 3u) << result.out;
   EXPECT_TRUE(has(result.lines[0], ",8,1,")) << result.lines[0];
@@ -185,13 +146,14 @@ TEST_F(FakeVerify, WithoutGpusItIsEmulated) {
   VerifyOptions asked = options("no_driver");
   asked.run.ranks = 3;
   asked.for_s = 2;
-  const Result result = verify(asked);
+  const Verified result = verify(asked);
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_TRUE(has(result.err, "emulated")) << result.err;
   ASSERT_EQ(result.lines.size(), 2u);
   EXPECT_TRUE(has(result.lines[1], ",yes,gate,")) << result.lines[1];
   EXPECT_GT(test::lines_of(test::read_file(result.folder / "planted.csv")).size(), 5u);
-  EXPECT_TRUE(result.lines[0].starts_with("emulated," + kernel() + ",,g++,,emulated,")) << result.lines[0];
+  EXPECT_TRUE(result.lines[0].starts_with("emulated," + first_kernel() + ",,g++,,emulated,"))
+      << result.lines[0];
 }
 
 TEST_F(FakeVerify, WhatDoesNotExistIsAUsageError) {
@@ -202,10 +164,10 @@ TEST_F(FakeVerify, WhatDoesNotExistIsAUsageError) {
   asked.run.contenders = {"no_such_thing"};
   EXPECT_EQ(verify(asked).status, 1);
   asked = options("good");
-  asked.run.contenders = {nccl()};
-  asked.run.nccl_paths = {(scratch_.path() / "libnccl.so.2").string()};
+  asked.run.contenders = {first_nccl()};
+  asked.run.nccl_paths = {nccl_path().string()};
   asked.run.ranks = 8;
-  const Result result = verify(asked);
+  const Verified result = verify(asked);
   EXPECT_EQ(result.status, 1) << result.err;
   EXPECT_TRUE(has(result.err, "no contender that was asked for")) << result.err;
   EXPECT_TRUE(result.folder.empty());

@@ -28,7 +28,7 @@ std::vector<WorkerLaunch> fakes(std::uint32_t ranks, const std::string& behaviou
   return launches;
 }
 
-Request run_request() {
+Request run_request_of_three() {
   Cell cell;
   cell.contender = "alpha";
   cell.ranks = 3;
@@ -113,7 +113,7 @@ TEST(WorkerGroup, AnswersAsOne) {
     const Reply hello = group.request({.op = Op::hello, .cell = {}}, milliseconds(5000), "asked");
     ASSERT_TRUE(hello.hello);
     EXPECT_EQ(hello.hello->devices.size(), 2u);
-    const Reply reply = group.request(run_request(), milliseconds(5000), "running");
+    const Reply reply = group.request(run_request_of_three(), milliseconds(5000), "running");
     ASSERT_TRUE(reply.outcome);
     EXPECT_EQ(reply.outcome->samples_us.size(), 3u);
     EXPECT_TRUE(group.alive());
@@ -140,7 +140,7 @@ TEST(WorkerGroup, OneLostWorkerEndsAll) {
     group.request({.op = Op::hello, .cell = {}}, milliseconds(5000), "asked");
     const Clock::time_point begin = Clock::now();
     try {
-      group.request(run_request(), milliseconds(2500), "running a cell");
+      group.request(run_request_of_three(), milliseconds(2500), "running a cell");
       ADD_FAILURE() << fault.behaviour << ": answered";
     } catch (const WorkerLost& lost) {
       EXPECT_EQ(lost.cause(), fault.cause) << lost.what();
@@ -150,7 +150,7 @@ TEST(WorkerGroup, OneLostWorkerEndsAll) {
     }
     EXPECT_LT(Clock::now() - begin, fault.at_most) << fault.behaviour;
     EXPECT_FALSE(group.alive());
-    EXPECT_THROW(group.request(run_request(), milliseconds(1000), "asked again"), WorkerLost);
+    EXPECT_THROW(group.request(run_request_of_three(), milliseconds(1000), "asked again"), WorkerLost);
   }
 }
 
@@ -161,7 +161,7 @@ TEST(WorkerGroup, OneThatDiesWhileTheOthersHangIsTheOneNamed) {
   WorkerGroup group(std::move(launches));
   const Clock::time_point begin = Clock::now();
   try {
-    group.request(run_request(), milliseconds(20'000), "running a cell");
+    group.request(run_request_of_three(), milliseconds(20'000), "running a cell");
     ADD_FAILURE() << "answered";
   } catch (const WorkerLost& lost) {
     EXPECT_TRUE(std::string(lost.what()).starts_with("fake 2, ")) << lost.what();

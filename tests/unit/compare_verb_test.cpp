@@ -11,6 +11,7 @@
 #include "compare.h"
 #include "coordinator/worker_process.h"
 #include "fake_host.h"
+#include "has.h"
 #include "made_bundle.h"
 #include "report_csv.h"
 #include "results_folder.h"
@@ -21,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::has;
 
 struct Result {
   int status = -1;
@@ -28,10 +30,6 @@ struct Result {
   std::string err;
   fs::path folder;
 };
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class CompareVerb : public testing::Test {
  protected:

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "has.h"
 #include "nccl_api/communicators.h"
 #include "nccl_api/debug_log.h"
 #include "nccl_api/library.h"
@@ -17,6 +18,7 @@ namespace arb::nccl {
 namespace {
 
 namespace fs = std::filesystem;
+using test::has;
 
 const std::string fakes = ARB_FAKES;  // NOLINT(cert-err58-cpp)
 
@@ -56,10 +58,6 @@ std::string error_of_opening(const fs::path& path) {
     return error.what();
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // The fake library's own controls.

@@ -22,6 +22,7 @@ arb_fake_library(fake_nvml_old fake_nvml.cpp nvml-old libnvidia-ml.so.1 FAKE_OLD
 
 foreach(part nccl nvml)
   add_executable(${part}_api_test ${CMAKE_CURRENT_LIST_DIR}/${part}_api_test.cpp)
+  target_include_directories(${part}_api_test PRIVATE ${CMAKE_CURRENT_LIST_DIR}/../support)
   target_link_libraries(${part}_api_test PRIVATE arb_${part}_api GTest::gtest_main ${CMAKE_DL_LIBS})
   target_compile_definitions(${part}_api_test
                              PRIVATE ARB_FAKES="${CMAKE_CURRENT_BINARY_DIR}/fakes")

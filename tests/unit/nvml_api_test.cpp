@@ -4,14 +4,14 @@
 
 #include <string>
 
+#include "has.h"
+
 namespace arb::nvml {
 namespace {
 
-const std::string fakes = ARB_FAKES;  // NOLINT(cert-err58-cpp)
+using test::has;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+const std::string fakes = ARB_FAKES;  // NOLINT(cert-err58-cpp)
 
 TEST(Nvml, SaysWhatItCan) {
   const Session session(fakes + "/nvml/libnvidia-ml.so.1");
