@@ -9,4 +9,5 @@ preset=${ARB_PRESET:-release}
 set_up
 build_preset "$preset"
 say "running the tests (after $SECONDS s)"
-exec ctest --test-dir "$repository/build/tree/$preset" --output-on-failure -j "$jobs" "$@"
+# Tests of faults wait more than they work.
+exec ctest --test-dir "$repository/build/tree/$preset" --output-on-failure -j $((2 * jobs)) "$@"
