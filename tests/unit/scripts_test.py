@@ -133,6 +133,42 @@ class Files(unittest.TestCase):
         self.assertIn("+0.05", done.stdout)
 
 
+class PlantedBundles(unittest.TestCase):
+    def plant(self, folder, *arguments):
+        return subprocess.run([sys.executable, REPOSITORY / "scripts" / "planted_bundle.py", "13.0-nvrtc", folder,
+                               "--architectures", "90", *arguments], capture_output=True, text=True, check=False)
+
+    def test_every_function_gets_the_delay(self):
+        if subprocess.run([sys.executable, REPOSITORY / "scripts" / "toolkits.py", "find", "13.0", "--with", "nvrtc"],
+                          capture_output=True, check=False).returncode != 0:
+            self.skipTest("toolkit 13.0 is not here, so nothing can be compiled")
+        kernel = min((REPOSITORY / "kernels").glob("*.cu"), key=lambda file: file.stat().st_size).stem
+        with tempfile.TemporaryDirectory() as scratch:
+            hashes = []
+            for cycles in ("100", "200"):
+                folder = pathlib.Path(scratch) / cycles
+                done = self.plant(folder, "--cycles", cycles, "--kernel", kernel)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                manifest = strict((folder / "13.0-nvrtc" / "manifest.json").read_text())
+                hashes.append({function["name"]: function["sass_sha256"] for part in manifest["kernels"]
+                               for cubin in part["cubins"] for function in cubin["functions"]})
+            self.assertEqual(hashes[0].keys(), hashes[1].keys())
+            self.assertTrue(hashes[0])
+            for name, value in hashes[0].items():
+                self.assertNotEqual(value, hashes[1][name], name)
+            again = self.plant(pathlib.Path(scratch) / "100", "--cycles", "1")
+            self.assertEqual(again.returncode, 1)
+            self.assertIn("is there already", again.stderr)
+
+    def test_bad_input_is_a_sentence(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            for arguments, words in ((("--cycles", "-1"), "cannot be planted faster"),
+                                     (("--cycles", "1", "--kernel", "nothing_such"), "there is no kernels/nothing_such.cu")):
+                done = self.plant(pathlib.Path(scratch) / "planted", *arguments)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(words, done.stderr)
+
+
 class Nights(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory()
