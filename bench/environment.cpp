@@ -42,6 +42,29 @@ std::string host_compiler() {
   return "g++ " __VERSION__;
 }
 
+std::string headline(const Environment& environment) {
+  std::string text = fmt::format("# arbench {}: {}, {} ranks", ARB_VERSION, name_of(environment.evidence),
+                                 environment.ranks);
+  if (environment.gpus.empty()) return text + " on the emulated machine: data and traffic, no times\n";
+  text += fmt::format(" on {} GPUs as {}, driver {}, CUDA {}\n", environment.gpus.size(), environment.world,
+                      environment.driver, cuda_version_text(environment.cuda_driver));
+  for (std::size_t rank = 0; rank < environment.gpus.size(); ++rank) {
+    const DeviceInfo& gpu = environment.gpus[rank];
+    text += fmt::format("#   rank {}: GPU {} {} {} {}\n", rank, gpu.ordinal, gpu.name, gpu.architecture,
+                        gpu.pci_address);
+  }
+  for (const NcclFound& nccl : environment.nccls)
+    text += fmt::format("#   NCCL {}: {}\n", nccl.name, nccl.path);
+  if (const auto& limits = environment.limits) {
+    text += fmt::format(
+        "#   limits: node {:.2f} us, flag {:.2f} us, {:.1f} GB/s a rank ({}); stamps {:.2f} us, clock tick "
+        "{:.0f} ns\n",
+        limits->node_us_k20, limits->flag_us, limits->bandwidth_gbps, limits->bandwidth_engine,
+        limits->stamp_us, limits->clock_tick_ns);
+  }
+  return text;
+}
+
 std::string environment_json(const Environment& environment) {
   Json json = {{"arbench", ARB_VERSION},
                {"evidence", name_of(environment.evidence)},

@@ -37,6 +37,8 @@ struct Environment {
 std::map<std::string, std::string> gpu_variables();
 // The compiler that made this program: "g++ 12.2.0".
 std::string host_compiler();
+// What a table's reader must know first, lines that start with #: evidence, ranks, GPUs, NCCLs, the machine's limits.
+std::string headline(const Environment& environment);
 std::string environment_json(const Environment& environment);
 // {"bundles": {"13.0-nvrtc": <its manifest>, ...}}. Throws BundleError.
 std::string manifest_json(const Environment& environment);

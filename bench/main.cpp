@@ -198,6 +198,20 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
       "interrupted.");
 }
 
+void add_limits_options(CLI::App& app, RunOptions& options) {
+  app.add_option("-g,--ngpus", options.gpus, "GPUs (default: all that reach each other)");
+  app.add_option("--bundles", options.bundles,
+                 "folder of kernel bundles (default: bundles/ beside the program)");
+  app.add_option("--results", options.results, "where results folders go (default ./results)");
+  app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
+  app.add_option("--format", options.format, "what standard output gets: console or json (default console)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::Format>{
+          {"console", arb::Format::console}, {"json", arb::Format::json}}));
+  app.footer(
+      "Takes less than a minute; docs/limits.md says how to read it. A warning changes no exit status.\n"
+      "Exit status: 0 good, 1 usage, 2 a hang, 5 the environment cannot do it, or interrupted.");
+}
+
 std::string command_line(const std::vector<std::string>& arguments) {
   std::string text;
   for (const std::string& argument : arguments) {
@@ -242,6 +256,11 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
       "verify",
       "prove every contender right: changing data, graph replay, delays, virtual ranks, or emulated");
   add_verify_options(*verify, verify_options);
+  CLI::App* limits = app.add_subcommand(
+      "limits",
+      "what this machine itself can do: nodes, flags, bytes a second of every pair, and known illnesses");
+  RunOptions limits_options;
+  add_limits_options(*limits, limits_options);
   CLI::App* list = app.add_subcommand("list", "contenders, kernel bundles, GPUs and NCCLs that are here");
   list->add_flag("--json", list_options.json, "as JSON");
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
@@ -303,6 +322,10 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   // A reader that goes away (`arbench run | head`) must not cost the results.
   std::signal(SIGPIPE, SIG_IGN);
   if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
+  if (limits->parsed()) {
+    limits_options.command = run_options.command;
+    return arb::limits_verb(limits_options, terminal, interrupt);
+  }
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
   if (compare->parsed()) return arb::compare_verb(compare_options, terminal, interrupt);
   if (verify->parsed()) {

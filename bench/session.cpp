@@ -156,6 +156,7 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
 }
 
 bool Session::wants(bool nccl) const {
+  if (!options_.contenders_take_part) return false;
   if (options_.contenders.empty()) return true;
   return std::ranges::any_of(options_.contenders, [&](const std::string& name) {
     const CatalogRow* row = find_contender(name);
@@ -261,6 +262,10 @@ std::unique_ptr<Backend> Session::launch(const Say& say, bool with_limits) {
 std::unique_ptr<Backend> Session::launch_team(const Say& say, std::uint32_t ranks) {
   if (machine_.evidence == Evidence::emulated) return make_emulated_box(ranks);
   return start_workers(say, ranks);
+}
+
+std::unique_ptr<WorkerBackend> Session::launch_workers(const Say& say) {
+  return start_workers(say, machine_.ranks);
 }
 
 std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint32_t ranks) {

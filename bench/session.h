@@ -38,6 +38,8 @@ class Session {
   // The same for a team of `ranks` that take turns on the GPUs; NCCL takes part where none holds two of them.
   // For verification: the machine's limits are not measured.
   [[nodiscard]] std::unique_ptr<Backend> launch_team(const Say& say, std::uint32_t ranks);
+  // A fresh set of workers, to be asked directly; GPUs only. Throws the same.
+  [[nodiscard]] std::unique_ptr<WorkerBackend> launch_workers(const Say& say);
   // What there is to ask for; with GPUs known whole after the first launch().
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] const Environment& environment() const { return environment_; }

@@ -30,31 +30,6 @@ namespace {
 constexpr int most_losses = 2;
 constexpr int most_failures = 4;
 
-// What the table's reader must know first: "# measured, 2 ranks on 2 GPUs: NVIDIA H200; driver 580.82.07".
-std::string headline(const Session& session) {
-  const Environment& environment = session.environment();
-  std::string text = fmt::format("# arbench {}: {}, {} ranks", ARB_VERSION, name_of(environment.evidence),
-                                 environment.ranks);
-  if (environment.gpus.empty()) return text + " on the emulated machine: data and traffic, no times\n";
-  text += fmt::format(" on {} GPUs as {}, driver {}, CUDA {}\n", environment.gpus.size(), environment.world,
-                      environment.driver, cuda_version_text(environment.cuda_driver));
-  for (std::size_t rank = 0; rank < environment.gpus.size(); ++rank) {
-    const DeviceInfo& gpu = environment.gpus[rank];
-    text += fmt::format("#   rank {}: GPU {} {} {} {}\n", rank, gpu.ordinal, gpu.name, gpu.architecture,
-                        gpu.pci_address);
-  }
-  for (const NcclFound& nccl : environment.nccls)
-    text += fmt::format("#   NCCL {}: {}\n", nccl.name, nccl.path);
-  if (const auto& limits = environment.limits) {
-    text += fmt::format(
-        "#   limits: node {:.2f} us, flag {:.2f} us, {:.1f} GB/s a rank ({}); stamps {:.2f} us, clock tick "
-        "{:.0f} ns\n",
-        limits->node_us_k20, limits->flag_us, limits->bandwidth_gbps, limits->bandwidth_engine,
-        limits->stamp_us, limits->clock_tick_ns);
-  }
-  return text;
-}
-
 // One run from its options to its exit status.
 class Run {
  public:
@@ -226,7 +201,7 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
     }
     shape.several_caches =
         std::ranges::adjacent_find(cells, std::ranges::not_equal_to{}, &Cell::cache) != cells.end();
-    terminal_.out << headline(session) << std::flush;
+    terminal_.out << headline(session.environment()) << std::flush;
     table_ = std::make_unique<ConsoleTable>(terminal_.out, shape);
   }
 

@@ -68,7 +68,7 @@ gpus=$(python3 -c 'import json,sys; print(len(json.load(open(sys.argv[1])).get("
   2>/dev/null || echo 0)
 part 'stack' probe.json probe --json
 if [ "$gpus" -ge 2 ]; then
-  part 'limits of the machine' limits.txt limits
+  part 'limits of the machine' limits.txt limits --results "$work/results"
   part 'sweep' run.txt run -b 1K -e 256M --results "$work/results"
   # Causes: the compilers of the oldest and the newest bundle, then NVRTC against nvcc as the control.
   mapfile -t bundles < <(python3 - "$work/list.json" <<'PYTHON'

@@ -108,9 +108,23 @@ void fields(Is<MachineLimits> auto& limits, Visitor& visit) {
 }
 
 template <typename Visitor>
+void fields(Is<LimitTest> auto& test, Visitor& visit) {
+  visit("kind", test.kind);
+  visit("edge", test.edge);
+  visit("count", test.count);
+  visit("engine", test.engine);
+  visit("traffic", test.traffic);
+  visit("from", test.from);
+  visit("to", test.to);
+  visit("blocks", test.blocks);
+  visit("bytes", test.bytes);
+}
+
+template <typename Visitor>
 void fields(Is<Request> auto& request, Visitor& visit) {
   visit("op", request.op);
   visit("cell", request.cell);
+  visit("test", request.test);
 }
 
 template <typename Visitor>
@@ -119,6 +133,7 @@ void fields(Is<Reply> auto& reply, Visitor& visit) {
   visit("error", reply.error);
   visit("hello", reply.hello);
   visit("limits", reply.limits);
+  visit("figure", reply.figure);
   visit("cell", reply.cell);
   visit("outcome", reply.outcome);
 }
@@ -139,7 +154,16 @@ constexpr std::array all_of<World> = {World::threads, World::processes};
 template <>
 constexpr std::array all_of<Plant> = {Plant::none, Plant::input, Plant::output, Plant::absent};
 template <>
-constexpr std::array all_of<Op> = {Op::hello, Op::limits, Op::run, Op::quit};
+constexpr std::array all_of<Op> = {Op::hello, Op::limits, Op::measure, Op::run, Op::quit};
+template <>
+constexpr std::array all_of<LimitKind> = {LimitKind::nodes, LimitKind::local_copy, LimitKind::flag,
+                                          LimitKind::barrier, LimitKind::move};
+template <>
+constexpr std::array all_of<GraphEdge> = {GraphEdge::plain, GraphEdge::programmatic};
+template <>
+constexpr std::array all_of<Engine> = {Engine::sm_store, Engine::sm_load, Engine::copy_engine};
+template <>
+constexpr std::array all_of<Traffic> = {Traffic::pair, Traffic::ring, Traffic::all_pairs};
 
 template <typename T>
 concept Named = std::is_enum_v<T>;
@@ -276,6 +300,13 @@ T decode(std::string_view text) {
   return to;
 }
 
+void check_parts(const Request& request) {
+  if (request.cell.has_value() != (request.op == Op::run))
+    throw WireError("a request has a cell exactly when it is \"run\"");
+  if (request.test.has_value() != (request.op == Op::measure))
+    throw WireError("a request has a test exactly when it is \"measure\"");
+}
+
 }  // namespace
 
 std::string to_wire(const WorkerConfig& config) {
@@ -283,8 +314,7 @@ std::string to_wire(const WorkerConfig& config) {
 }
 
 std::string to_wire(const Request& request) {
-  if (request.cell.has_value() != (request.op == Op::run))
-    throw WireError("a request has a cell exactly when it is \"run\"");
+  check_parts(request);
   return encode(request);
 }
 
@@ -298,8 +328,7 @@ WorkerConfig worker_config_from_wire(std::string_view text) {
 
 Request request_from_wire(std::string_view text) {
   auto request = decode<Request>(text);
-  if (request.cell.has_value() != (request.op == Op::run))
-    throw WireError("a request has a cell exactly when it is \"run\"");
+  check_parts(request);
   return request;
 }
 
@@ -314,6 +343,7 @@ Reply reply_from_wire(std::string_view text) {
   };
   check(reply.hello.has_value(), reply.op == Op::hello, "hello");
   check(reply.limits.has_value(), reply.op == Op::limits, "limits");
+  check(reply.figure.has_value(), reply.op == Op::measure, "figure");
   check(reply.cell.has_value(), reply.op == Op::run, "cell");
   check(reply.outcome.has_value(), reply.op == Op::run, "outcome");
   return reply;

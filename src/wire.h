@@ -3,6 +3,7 @@
 //   coordinator -> worker                    worker -> coordinator
 //   {"op":"hello"}                           {"op":"hello","hello":{...}}
 //   {"op":"limits"}                          {"op":"limits","limits":{...}}
+//   {"op":"measure","test":{...}}            {"op":"measure","figure":1.5}
 //   {"op":"run","cell":{...}}                {"op":"run","cell":{...the same...},"outcome":{...}}
 //   {"op":"quit"}                            {"op":"quit"}, then the worker ends with status 0
 //   any                                      {"op":"...","error":"one sentence"}
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "cell.h"
+#include "limit_test.h"
 
 namespace arb {
 
@@ -85,13 +87,15 @@ struct Hello {
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-enum class Op : std::uint8_t { hello, limits, run, quit };
+enum class Op : std::uint8_t { hello, limits, measure, run, quit };
 constexpr std::string_view name_of(Op op) {
   switch (op) {
     case Op::hello:
       return "hello";
     case Op::limits:
       return "limits";
+    case Op::measure:
+      return "measure";
     case Op::run:
       return "run";
     case Op::quit:
@@ -102,7 +106,8 @@ constexpr std::string_view name_of(Op op) {
 
 struct Request {
   Op op = Op::hello;
-  std::optional<Cell> cell;  // with Op::run only
+  std::optional<Cell> cell;            // with Op::run only
+  std::optional<LimitTest> test = {};  // with Op::measure only
 
   friend bool operator==(const Request&, const Request&) = default;
 };
@@ -112,7 +117,8 @@ struct Reply {
   std::string error;  // one sentence; the parts below are then empty
   std::optional<Hello> hello;
   std::optional<MachineLimits> limits;
-  std::optional<Cell> cell;  // the cell asked for, with `outcome`
+  std::optional<double> figure = {};  // of the test asked for, in the unit of its kind
+  std::optional<Cell> cell;           // the cell asked for, with `outcome`
   std::optional<Outcome> outcome;
 
   friend bool operator==(const Reply&, const Reply&) = default;

@@ -16,6 +16,22 @@ ARB_SUPPORT_KERNEL(support_ping_pong, PingPongParams) {
   if (params.starts != 0) *params.elapsed_ns = now_ns() - start_ns;
 }
 
+// One block of 32 threads or more; makes params.step barriers of all ranks and writes how many nanoseconds they took to
+// *params.output. The same number of barriers in every launch on a workspace, because flags count barriers.
+ARB_SUPPORT_KERNEL(support_barriers, KernelParams) {
+  using namespace machine;
+  const u32 finished = (current_generation(params) - 1) * params.step;
+  block_barrier(Site("generation is read"));
+  const u64 start_ns = now_ns();
+  for (u32 round = 1; round <= params.step; ++round) {
+    signal_peers<0>(params, Phase::barrier, finished + round, Site("barriers: signal"));
+    wait_for_peers<0>(params, Phase::barrier, finished + round, Site("barriers: wait"));
+    block_barrier(Site("all have waited"));
+  }
+  if (thread_index() == 0) *static_cast<u64*>(params.output) = now_ns() - start_ns;
+  finish_call(params, Site("generation step"));
+}
+
 // Every element is written: the loop is that of the contenders.
 ARB_SUPPORT_KERNEL(support_move, MoveParams) {
   using namespace machine;

@@ -158,6 +158,17 @@ std::optional<MachineLimits> WorkerBackend::limits() {
   return limits_;
 }
 
+double WorkerBackend::measure(const LimitTest& test) {
+  Member& member = *members_.front();
+  Reply reply = ask(member, {.op = Op::measure, .cell = {}, .test = test},
+                    2 * setup_.deadline + setup_.cell_allowance, "measuring " + text_of(test));
+  if (!reply.error.empty()) {
+    member.group->quit(quit_patience);
+    throw EnvironmentError(fmt::format("{} cannot be measured: {}", text_of(test), reply.error));
+  }
+  return *reply.figure;
+}
+
 const Hello& WorkerBackend::hello() const {
   return members_.front()->hello;
 }

@@ -47,6 +47,10 @@ class WorkerBackend final : public Backend {
   // Throws the same.
   std::optional<MachineLimits> limits() override;
 
+  // One test of the machine by the kernels' worker, in the unit of its kind. Throws WorkerLost, Interrupted,
+  // EnvironmentError when the test fails; the next one then gets a fresh worker.
+  double measure(const LimitTest& test);
+
   // What the kernels' worker said, of rank 0 where there are several.
   [[nodiscard]] const Hello& hello() const;
   // The NCCLs that loaded: names for Cell::nccl ("2.28.9+cuda13.0", with #2 where two libraries say the

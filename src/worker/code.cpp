@@ -25,6 +25,7 @@ constexpr SupportEntry support_entries[] = {
     {"support_fill", &SupportKernels::fill, sizeof(FillParams)},
     {"support_check", &SupportKernels::check, sizeof(CheckParams)},
     {"support_ping_pong", &SupportKernels::ping_pong, sizeof(PingPongParams)},
+    {"support_barriers", &SupportKernels::barriers, sizeof(KernelParams)},
     {"support_move", &SupportKernels::move, sizeof(MoveParams)},
     {"support_advance", &SupportKernels::advance, sizeof(AdvanceParams)},
     {"support_delay", &SupportKernels::delay, sizeof(DelayParams)},

@@ -102,6 +102,13 @@ class Worker {
           start();
           reply.limits = measure_limits(*ranks_, *runner_);
           break;
+        case Op::measure:
+          if (rendezvous_ != nullptr)
+            throw BundleError("limits are measured by a worker that holds all ranks");
+          start();
+          if (limit_bench_ == nullptr) limit_bench_ = std::make_unique<LimitBench>(*ranks_);
+          reply.figure = limit_bench_->measure(*request.test);
+          break;
         case Op::run:
           start();
           reply.cell = request.cell;
@@ -113,6 +120,7 @@ class Worker {
     } catch (const std::exception& error) {
       if (rendezvous_ != nullptr && request.op != Op::hello) rendezvous_->abandon(error.what());
       reply.cell.reset();
+      limit_bench_.reset();  // a wait that was given up leaves its flags out of step
       reply.error = error.what();
     }
     return reply;
@@ -196,6 +204,7 @@ class Worker {
   std::unique_ptr<Code> code_;
   std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<CellRunner> runner_;
+  std::unique_ptr<LimitBench> limit_bench_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A worker without GPUs that answers as a machine of two would, or goes wrong in one way.
 //   fake_worker BEHAVIOUR worker --config JSON
-// Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes. `slow` answers right,
+// Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes, or for a flag from rank 1 to 0. `slow` answers right,
 // with times 3% longer; `noisy` with times that differ from launch to launch. "rank1:BEHAVIOUR" is for
 // the worker of that rank alone; the others are good.
 #include <fcntl.h>
@@ -80,6 +80,24 @@ MachineLimits limits_of() {
   limits.stamp_us = 1;
   limits.clock_tick_ns = 32;
   return limits;
+}
+
+// A healthy machine's; `staged_loads` is one whose loads go through system memory.
+double figure_of(const LimitTest& test, const std::string& behaviour) {
+  switch (test.kind) {
+    case LimitKind::nodes:
+      return 4 + 0.5 * test.count;
+    case LimitKind::local_copy:
+      return 1 + static_cast<double>(test.bytes) / 2e6;
+    case LimitKind::flag:
+      return 0.6;
+    case LimitKind::barrier:
+      return 0.8;
+    case LimitKind::move:
+      break;
+  }
+  if (behaviour == "staged_loads" && test.engine == Engine::sm_load) return 3;
+  return test.engine == Engine::copy_engine ? 56 : 50 * test.blocks / 132.0;
 }
 
 Outcome outcome_of(const Cell& cell, const std::string& behaviour) {
@@ -253,6 +271,14 @@ int main(int argc, char** argv) {
         break;
       case Op::limits:
         reply.limits = limits_of();
+        break;
+      case Op::measure:
+        reply.figure = figure_of(*request.test, behaviour);
+        if (behaviour == "no_limits" && request.test->kind != LimitKind::nodes) {
+          reply.figure.reset();
+          reply.error = "the device said no";
+        }
+        if (request.test == flag_test(1, 0)) misbehave(behaviour, reply);
         break;
       case Op::run:
         reply.cell = request.cell;

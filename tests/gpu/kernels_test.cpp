@@ -15,9 +15,11 @@
 #include "cuda_api/device.h"
 #include "cuda_api/error.h"
 #include "reference.h"
+#include "survey.h"
 #include "verify_case.h"
 #include "worker/cell_runner.h"
 #include "worker/code.h"
+#include "worker/limits.h"
 #include "worker/ranks.h"
 
 namespace arb {
@@ -287,6 +289,32 @@ TEST_F(Kernels, FillAndCheckAgreeWithTheHost) {
     EXPECT_EQ(found.wrong_elements, 1u);
     EXPECT_EQ(element_of_wrong_place(found.first_wrong), 5000u);
   }
+}
+
+// Every test of a survey gives a figure that can be; on one GPU its two ranks are virtual, and bytes do not leave it.
+TEST_F(Kernels, TheMachinesLimitsCanBeMeasured) {
+  const std::size_t gpus = std::min<std::size_t>(box_->devices.size(), 2);
+  const std::vector<cuda::Context> contexts = box_->some(gpus);
+  Ranks ranks(contexts, 2, box_->code->support(), deadline_ms);
+  worker::LimitBench bench(ranks);
+  Survey survey{.ranks = 2};
+  for (const LimitTest& test : survey_plan(2)) {
+    const double figure = bench.measure(test);
+    EXPECT_GT(figure, 0) << text_of(test);
+    EXPECT_LT(figure, test.kind == LimitKind::move ? 20'000 : 100'000) << text_of(test);
+    survey.figures.push_back({test, figure});
+  }
+  EXPECT_LT(*survey.value(barrier_test()), 100);
+  EXPECT_THROW(bench.measure(flag_test(0, 2)), BundleError);
+  if (gpus < 2) return;
+  // The limits of a run are the same tests.
+  worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
+  const MachineLimits limits = worker::measure_limits(ranks, runner);
+  double best_gbps = 0;
+  for (const Engine engine : {Engine::sm_store, Engine::sm_load, Engine::copy_engine})
+    best_gbps = std::max(best_gbps, *survey.value(move_test(engine, Traffic::all_pairs, many_blocks)));
+  EXPECT_NEAR(limits.bandwidth_gbps / best_gbps, 1, 0.1);
+  EXPECT_NEAR(limits.flag_us / *survey.value(flag_test(0, 1)), 1, 0.2);
 }
 
 // Calls visit(row, bundle) for every contender of ours that `ranks` can run.

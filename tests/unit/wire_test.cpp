@@ -69,6 +69,21 @@ class Draw {
     return made;
   }
   MachineLimits limits() { return {real(), real(), real(), real(), real(), real(), text(), real(), real()}; }
+  LimitTest test() {
+    constexpr LimitKind kinds[] = {LimitKind::nodes, LimitKind::local_copy, LimitKind::flag,
+                                   LimitKind::barrier, LimitKind::move};
+    constexpr Engine engines[] = {Engine::sm_store, Engine::sm_load, Engine::copy_engine};
+    constexpr Traffic traffics[] = {Traffic::pair, Traffic::ring, Traffic::all_pairs};
+    return {.kind = kinds[random_() % std::size(kinds)],
+            .edge = flip() ? GraphEdge::plain : GraphEdge::programmatic,
+            .count = small(),
+            .engine = engines[random_() % std::size(engines)],
+            .traffic = traffics[random_() % std::size(traffics)],
+            .from = small(),
+            .to = small(),
+            .blocks = small(),
+            .bytes = number()};
+  }
   WorkerConfig config() {
     return {{small()}, {text(), text()}, text(), number(), flip() ? World::processes : World::threads,
             small()};
@@ -97,6 +112,12 @@ TEST(Wire, AnyMessageComesBackAsItWas) {
     limits.op = Op::limits;
     limits.limits = draw.limits();
     EXPECT_EQ(reply_from_wire(to_wire(limits)), limits);
+    const Request measure{.op = Op::measure, .cell = {}, .test = draw.test()};
+    EXPECT_EQ(request_from_wire(to_wire(measure)), measure);
+    Reply figure;
+    figure.op = Op::measure;
+    figure.figure = draw.real();
+    EXPECT_EQ(reply_from_wire(to_wire(figure)), figure);
     Reply error;
     error.op = Op::run;
     error.error = "a sentence";
@@ -151,6 +172,10 @@ TEST(Wire, WhatIsNoMessageIsRefused) {
   EXPECT_THROW(request_from_wire(large), WireError);
   EXPECT_THROW(reply_from_wire(R"({"op":"hello","error":""})"), WireError);
   EXPECT_THROW(to_wire(Request{.op = Op::hello, .cell = Cell{}}), WireError);
+  EXPECT_THROW(to_wire(Request{.op = Op::measure, .cell = {}}), WireError);
+  EXPECT_THROW(to_wire(Request{.op = Op::run, .cell = Cell{}, .test = LimitTest{}}), WireError);
+  EXPECT_THROW(reply_from_wire(R"({"op":"measure","error":""})"), WireError);
+  EXPECT_THROW(reply_from_wire(R"({"op":"hello","error":"no","figure":1})"), WireError);
 }
 
 }  // namespace
