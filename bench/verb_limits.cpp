@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds survey_budget{55};
 // A machine on which so many tests in a row end with an error will not make the others either, and each may cost a
 // whole deadline.
-constexpr int most_failures = 3;
+constexpr int most_failed_tests = 3;
 
 class Limits {
  public:
@@ -48,7 +48,7 @@ class Limits {
   template <class Measure>
   void attempt(Measure measure);
   void make_tests(WorkerBackend& backend);
-  [[nodiscard]] bool stopped() const { return interrupted_ || failures_ >= most_failures; }
+  [[nodiscard]] bool stopped() const { return interrupted_ || failures_ >= most_failed_tests; }
   [[nodiscard]] ExitCode exit_code() const;
 
   RunOptions options_;
@@ -102,9 +102,9 @@ void Limits::make_tests(WorkerBackend& backend) {
   left_out_ = plan.size() - survey_.figures.size();
   if (done == plan.size() || interrupted_) return;
   log_.sentence(
-      failures_ >= most_failures
+      failures_ >= most_failed_tests
           ? fmt::format("the other {} tests are not tried, because {} in a row failed", plan.size() - done,
-                        most_failures)
+                        most_failed_tests)
           : fmt::format("the other {} tests are left out, because {} s have gone: something here is slow",
                         plan.size() - done, survey_budget.count()));
 }

@@ -7,14 +7,11 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "command.h"
-#include "made_bundle.h"
-#include "scratch.h"
+#include "fake_box.h"
 #include "survey.h"
-#include "verbs.h"
 
 namespace arb {
 namespace {
@@ -22,56 +19,26 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-struct Result {
-  int status = -1;
-  std::string out;
-  std::string err;
-  fs::path folder;  // the one results folder, or empty
-};
-
-class FakeLimits : public testing::Test {
+class FakeLimits : public FakeBox {
  protected:
-  FakeLimits() { test::make_bundle(scratch_.path() / "bundles", "support"); }
+  // The machine's limits need no bundle of contenders.
+  FakeLimits() {
+    for (const char* name : {"12.8-nvrtc", "13.0-nvrtc"}) fs::remove_all(scratch_.path() / "bundles" / name);
+  }
 
-  [[nodiscard]] fs::path results_path() const { return scratch_.path() / "results"; }
   [[nodiscard]] RunOptions options(const std::string& behaviour) const {
-    const fs::path program = scratch_.path() / ("fake-" + behaviour);
-    test::write_file(program,
-                     std::string("#!/bin/sh\nexec '") + ARB_FAKE_WORKER + "' " + behaviour + " \"$@\"\n");
-    fs::permissions(program, fs::perms::owner_all);
-    RunOptions options;
-    options.bundles = scratch_.path() / "bundles";
-    options.results = results_path();
-    options.deadline_s = 1;
-    options.cell_allowance_s = 0;
+    RunOptions options = box_options(behaviour);
     options.command = "arbench limits";
-    options.worker_program = program;
     return options;
   }
   [[nodiscard]] Result limits(const RunOptions& options) const {
-    std::ostringstream out;
-    std::ostringstream err;
-    const Interrupt interrupt;
-    Result result;
-    result.status = limits_verb(options, {.out = out, .err = err}, interrupt);
-    result.out = out.str();
-    result.err = err.str();
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(results_path(), error)) {
-      EXPECT_FALSE(entry.path().filename().string().starts_with('.')) << "a temporary folder stayed behind";
-      result.folder = entry.path();
-    }
-    return result;
+    return say([&](const Terminal& terminal, const Interrupt& interrupt) {
+      return limits_verb(options, terminal, interrupt);
+    });
   }
   static Json json_of(const Result& result) {
     return Json::parse(test::read_file(result.folder / "limits.json"));
   }
-
-  test::Scratch scratch_;
 };
 
 TEST_F(FakeLimits, AGoodMachineLeavesItsMatrices) {
