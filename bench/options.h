@@ -44,9 +44,9 @@ struct RunOptions {
   std::uint64_t seed = 1;
   std::vector<std::string> benchmark_flags;  // --benchmark_...=..., for Google Benchmark
 
-  bool contenders_take_part = true;  // false: only what measures the machine itself; no bundles, no NCCL
-  std::uint32_t cell_allowance_s = 20;                      // tests shorten it; see WorkerSetup
-  std::string command;                                      // the command line as typed, for command.txt
+  bool contenders_take_part = true;     // false: only what measures the machine itself; no bundles, no NCCL
+  std::uint32_t cell_allowance_s = 20;  // tests shorten it; see WorkerSetup
+  std::string command;                  // the command line as typed, for command.txt
   std::filesystem::path worker_program = "/proc/self/exe";  // tests put a fake worker here
 };
 

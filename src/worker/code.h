@@ -14,7 +14,8 @@ namespace arb::worker {
 
 // The kernels that fill, check and time; from the bundle named `support`.
 struct SupportKernels {
-  cuda::Kernel empty, gate, stamp, rank_barrier, clock_tick, fill, check, ping_pong, barriers, move, advance, delay;
+  cuda::Kernel empty, gate, stamp, rank_barrier, clock_tick, fill, check, ping_pong, barriers, move, advance,
+      delay;
 };
 
 class Code {
