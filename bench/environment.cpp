@@ -8,6 +8,8 @@
 
 #include "coordinator/bundles.h"
 #include "coordinator/machine.h"
+#include "probe/names.h"
+#include "probe/probe.h"
 
 namespace arb {
 namespace {
@@ -23,6 +25,12 @@ Json json_of(const Bundle& bundle) {
           {"compiler", bundle.compiler},
           {"compiler_version", bundle.compiler_version},
           {"source_hash", bundle.source_hash}};
+}
+
+// Never a reason for a run to fail.
+Json probe_of(const std::filesystem::path& program) {
+  Json json = Json::parse(probe::probe_json(program), nullptr, false);
+  return json.is_discarded() ? Json(nullptr) : json;
 }
 
 }  // namespace
@@ -65,7 +73,8 @@ std::string headline(const Environment& environment) {
   return text;
 }
 
-std::string environment_json(const Environment& environment) {
+std::string environment_json(const Environment& environment, const std::filesystem::path& probe_program) {
+  const probe::Names names(probe::Box::live({}));
   Json json = {{"arbench", ARB_VERSION},
                {"evidence", name_of(environment.evidence)},
                {"ranks", environment.ranks},
@@ -91,7 +100,7 @@ std::string environment_json(const Environment& environment) {
   if (environment.support) json["support"] = json_of(*environment.support);
   json["nccl"] = Json::array();
   for (const NcclFound& nccl : environment.nccls)
-    json["nccl"].push_back({{"version", nccl.name}, {"path", nccl.path}});
+    json["nccl"].push_back({{"version", nccl.name}, {"path", names.left_out(nccl.path)}});
   if (const auto& limits = environment.limits) {
     json["limits"] = {{"node_us_k20", limits->node_us_k20},
                       {"graph_start_us", limits->graph_start_us},
@@ -104,7 +113,9 @@ std::string environment_json(const Environment& environment) {
                       {"clock_tick_ns", limits->clock_tick_ns},
                       {"measured_by", "one process that holds all ranks"}};
   }
-  json["variables"] = gpu_variables();
+  json["variables"] = Json::object();
+  for (const auto& [name, value] : gpu_variables()) json["variables"][name] = names.left_out(value);
+  json["probe"] = probe_program.empty() ? Json(nullptr) : probe_of(probe_program);
   return text_of(json);
 }
 
@@ -117,6 +128,7 @@ std::string manifest_json(const Environment& environment) {
 }
 
 std::map<std::string, std::string> environment_pairs(const Environment& environment) {
+  const probe::Names names(probe::Box::live({}));
   std::map<std::string, std::string> pairs = {{"arbench", ARB_VERSION},
                                               {"evidence", std::string(name_of(environment.evidence))},
                                               {"ranks", std::to_string(environment.ranks)},
@@ -137,8 +149,8 @@ std::map<std::string, std::string> environment_pairs(const Environment& environm
     pairs["bundle_" + bundle.name] =
         fmt::format("{}, sources {}", bundle.compiler_version, bundle.source_hash);
   }
-  for (const NcclFound& nccl : environment.nccls) pairs["nccl_" + nccl.name] = nccl.path;
-  for (const auto& [name, value] : gpu_variables()) pairs[name] = value;
+  for (const NcclFound& nccl : environment.nccls) pairs["nccl_" + nccl.name] = names.left_out(nccl.path);
+  for (const auto& [name, value] : gpu_variables()) pairs[name] = names.left_out(value);
   return pairs;
 }
 

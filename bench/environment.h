@@ -1,6 +1,7 @@
-// environment.json and manifest.json: what a run ran on, without the host's name.
+// environment.json and manifest.json: what a run ran on, without the names of hosts and users and home paths.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,7 +40,9 @@ std::map<std::string, std::string> gpu_variables();
 std::string host_compiler();
 // What a table's reader must know first, lines that start with #: evidence, ranks, GPUs, NCCLs, the machine's limits.
 std::string headline(const Environment& environment);
-std::string environment_json(const Environment& environment);
+// `probe_program` is arbench, which is asked once for the key "probe" (two seconds at most; what fails there
+// becomes an "error" in it); empty: the key is null.
+std::string environment_json(const Environment& environment, const std::filesystem::path& probe_program);
 // {"bundles": {"13.0-nvrtc": <its manifest>, ...}}. Throws BundleError.
 std::string manifest_json(const Environment& environment);
 // The same facts as pairs, for Google Benchmark's context.

@@ -237,7 +237,9 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
     return arb::probe_child_verb({arguments.begin() + 2, arguments.end()});
   }
   run_options.command = command_line(arguments);
+  run_options.probe_program = "/proc/self/exe";
   compare_options.run.command = run_options.command;
+  compare_options.run.probe_program = run_options.probe_program;
   // Without the program's name and, resumed, without --resume FOLDER at the end.
   const std::ptrdiff_t left_out = resumed ? 2 : 0;
   if (std::ssize(arguments) > 1 + left_out)
@@ -324,12 +326,14 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
   if (limits->parsed()) {
     limits_options.command = run_options.command;
+    limits_options.probe_program = run_options.probe_program;
     return arb::limits_verb(limits_options, terminal, interrupt);
   }
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
   if (compare->parsed()) return arb::compare_verb(compare_options, terminal, interrupt);
   if (verify->parsed()) {
     verify_options.run.command = run_options.command;
+    verify_options.run.probe_program = run_options.probe_program;
     return arb::verify_verb(verify_options, terminal, interrupt);
   }
   return arb::run_verb(run_options, terminal, interrupt);

@@ -48,6 +48,8 @@ struct RunOptions {
   std::uint32_t cell_allowance_s = 20;  // tests shorten it; see WorkerSetup
   std::string command;                  // the command line as typed, for command.txt
   std::filesystem::path worker_program = "/proc/self/exe";  // tests put a fake worker here
+  std::filesystem::path
+      probe_program;  // arbench, which environment.json's probe asks; empty: nobody is asked
 };
 
 enum class CompareFormat : std::uint8_t { table, markdown, json, csv, smaller_is_better };

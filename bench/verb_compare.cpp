@@ -430,7 +430,7 @@ ExitCode ArmComparison::publish(ExitCode code) {
   folder_->write("benchmark.json", benchmark_document(Role::a));
   folder_->write("benchmark-a.json", benchmark_document(Role::a));
   folder_->write("benchmark-b.json", benchmark_document(Role::b));
-  folder_->write("environment.json", environment_json(environment_));
+  folder_->write("environment.json", environment_json(environment_, options_.run.probe_program));
   folder_->write("manifest.json", manifest_json(environment_));
   if (comparison_) {
     folder_->write("comparison.json", comparison_json(*comparison_));

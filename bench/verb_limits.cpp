@@ -152,7 +152,7 @@ ExitCode Limits::go() {
     remarks.push_back(warning.sentence);
   }
   folder.write("limits.json", json);
-  folder.write("environment.json", environment_json(environment));
+  folder.write("environment.json", environment_json(environment, options_.probe_program));
   folder.write("manifest.json", manifest_json(environment));
   const auto path = folder.publish(fmt::format("{}-{}-limits", started_name_, session.hardware_name()),
                                    {.command = options_.command,

@@ -229,7 +229,7 @@ void Run::finish_output(Benchmarks& benchmarks) {
 
 void Run::publish(const Session& session, Benchmarks& benchmarks) {
   folder_->write("benchmark.json", benchmarks.json());
-  folder_->write("environment.json", environment_json(session.environment()));
+  folder_->write("environment.json", environment_json(session.environment(), options_.probe_program));
   folder_->write("manifest.json", manifest_json(session.environment()));
   const auto path = folder_->publish(fmt::format("{}-{}-run", started_name_, session.hardware_name()),
                                      {.command = options_.command,

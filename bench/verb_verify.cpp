@@ -436,7 +436,7 @@ ExitCode Verify::go() {
   terminal_.out << table() << std::flush;
   folder_->write("verify.csv", csv());
   if (!planted_csv_.empty()) folder_->write("planted.csv", planted_csv_);
-  folder_->write("environment.json", environment_json(session.environment()));
+  folder_->write("environment.json", environment_json(session.environment(), options_.run.probe_program));
   folder_->write("manifest.json", manifest_json(session.environment()));
   const auto path = folder_->publish(fmt::format("{}-{}-verify", started_name_, session.hardware_name()),
                                      {.command = options_.run.command,

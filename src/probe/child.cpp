@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "text.h"
@@ -21,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t most_bytes = 1 << 20;
+constexpr std::chrono::milliseconds kill_patience{500};
 
 class Descriptor {
  public:
@@ -84,6 +86,7 @@ ChildSaid run(const ChildOptions& options) {
   for (std::string& text : variables) envp.push_back(text.data());
   envp.push_back(nullptr);
   const std::string program = options.program.string();
+  const std::string no_program = program + " cannot be run\n";
   const pid_t parent = ::getpid();
 
   const Clock::time_point begin = Clock::now();
@@ -97,6 +100,7 @@ ChildSaid run(const ChildOptions& options) {
     ::dup2(child_out.get(), STDOUT_FILENO);
     ::dup2(child_err.get(), STDERR_FILENO);
     ::execve(program.c_str(), argv.data(), envp.data());
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, no_program.data(), no_program.size());
     ::_exit(127);
   }
   ::setpgid(child, child);
@@ -124,8 +128,14 @@ ChildSaid run(const ChildOptions& options) {
     if (entries[1].revents != 0) err_open = drain(err, said.err);
   }
   ::kill(-child, SIGKILL);
+  // One that is stuck in the kernel (a wedged driver, a dead file server) cannot be killed; it is left behind.
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  const Clock::time_point gone_by = Clock::now() + kill_patience;
+  while (!said.lost) {
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child || (ended < 0 && errno != EINTR)) break;
+    said.lost = Clock::now() >= gone_by;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   for (int round = 0; round < 128 && out_open; ++round) {
     const std::size_t before = said.out.size();
@@ -135,7 +145,7 @@ ChildSaid run(const ChildOptions& options) {
     const std::size_t before = said.err.size();
     err_open = drain(err, said.err) && said.err.size() != before;
   }
-  said.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  if (!said.lost) said.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   said.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return said;
 }
@@ -144,6 +154,7 @@ ChildSaid run(const ChildOptions& options) {
 
 std::string ChildSaid::problem() const {
   if (!started) return "no process could be started";
+  if (lost) return fmt::format("it did not end within {:.0f} s and cannot be killed", seconds);
   if (!in_time) return fmt::format("it did not end within {:.0f} s and was killed", seconds);
   if (status == 0) return {};
   std::string end = fmt::format("it ended with status {}", status);

@@ -19,6 +19,7 @@ struct ChildOptions {
 struct ChildSaid {
   bool started = false;
   bool in_time = false;  // ended by itself before the deadline
+  bool lost = false;     // neither ended nor could be killed
   int status = -1;       // exit status; -signal when a signal ended it
   std::string out;       // at most 1 MiB each
   std::string err;
@@ -27,7 +28,8 @@ struct ChildSaid {
   [[nodiscard]] std::string problem() const;
 };
 
-// Runs the program in a process group of its own and kills the group at the deadline. Never throws.
+// Runs the program in a process group of its own and kills the group at the deadline. Returns half a second
+// after it at the latest. Never throws.
 ChildSaid run_child(const ChildOptions& options) noexcept;
 
 }  // namespace arb::probe

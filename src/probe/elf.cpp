@@ -78,4 +78,25 @@ std::vector<std::string> needed_libraries(const std::filesystem::path& path) {
   return names;
 }
 
+std::string elf_section(const std::filesystem::path& path, std::string_view name) {
+  constexpr std::uint64_t most_bytes = 64 << 20;
+  const File file(path);
+  Elf64_Ehdr header{};
+  if (!file.read(&header, sizeof header, 0) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
+      header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0 || header.e_shstrndx >= header.e_shnum)
+    return {};
+  std::vector<Elf64_Shdr> sections(header.e_shnum);
+  if (!file.read(sections.data(), sections.size() * sizeof(Elf64_Shdr), header.e_shoff)) return {};
+  const std::uint64_t names_at = sections[header.e_shstrndx].sh_offset;
+  for (const Elf64_Shdr& section : sections) {
+    if (section.sh_type != SHT_PROGBITS || section.sh_size > most_bytes ||
+        file.text(names_at + section.sh_name) != name)
+      continue;
+    std::string bytes(section.sh_size, '\0');
+    return file.read(bytes.data(), bytes.size(), section.sh_offset) ? bytes : std::string();
+  }
+  return {};
+}
+
 }  // namespace arb::probe

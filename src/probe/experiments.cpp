@@ -59,7 +59,7 @@ print("; ".join(parts))
 )python";
 
 constexpr const char* torch_two_shot = R"python(
-import os, sys, tempfile
+import os
 import torch, torch.distributed as dist, torch.multiprocessing as mp
 def rank_main(rank, path):
     torch.cuda.set_device(rank)
@@ -77,7 +77,7 @@ def rank_main(rank, path):
         print("two ranks, 20 calls, right sums; multicast address", "there" if handle.multicast_ptr else "none", flush=True)
     dist.destroy_process_group()
 if __name__ == "__main__":
-    folder = tempfile.mkdtemp()
+    folder = os.path.dirname(os.path.abspath(__file__))  # the probe removes it
     mp.spawn(rank_main, args=(os.path.join(folder, "store"),), nprocs=2)
 )python";
 

@@ -277,8 +277,8 @@ void name_software(const Box& box, Facts& facts) {
   // Environment variables that rules ask for: set to what, or known not to be set.
   for (const char* const name :
        {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_NVLS_ENABLE",
-        "NCCL_SHM_DISABLE", "NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_PROTO", "NCCL_ALGO",
-        "NCCL_MIN_NCHANNELS", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "VLLM_NCCL_SO_PATH",
+        "NCCL_SHM_DISABLE", "NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_SYM_GENK_ENABLE", "NCCL_PROTO",
+        "NCCL_ALGO", "NCCL_MIN_NCHANNELS", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "VLLM_NCCL_SO_PATH",
         "FLASHINFER_CUDA_ARCH_LIST", "TRITON_PTXAS_PATH"}) {
     const std::string fact = std::string("env.") + name;
     if (const auto value = box.variable(name)) {

@@ -59,6 +59,13 @@ struct Python {
   std::vector<Package> packages;  // those of interest, in a fixed order
 };
 
+// A further environment that holds some of these packages.
+struct OtherPython {
+  std::string prefix;
+  std::string found;  // "CONDA_PREFIX", "PATH", "conda"
+  std::vector<Package> packages;
+};
+
 // A GPU, joined from NVML, the driver and /sys.
 struct Gpu {
   GpuAnswer answer;
@@ -103,6 +110,7 @@ struct Facts {
   std::vector<Library> libraries;
   std::vector<Compat> compats;
   Python python;
+  std::vector<OtherPython> other_pythons;
   std::string driver;       // empty: unknown
   std::string driver_cuda;  // empty: unknown
   std::string driver_cuda_from;

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int schema = 1;
+constexpr int schema = 2;
 
 template <typename Value>
 void put(Json& json, const char* name, const std::optional<Value>& value) {
@@ -249,6 +249,17 @@ Json json_of(const Facts& facts) {
                                           {"version", text_or_null(package.version)},
                                           {"cuda", text_or_null(package.cuda)},
                                           {"evidence", package.evidence}});
+  json["python"]["others"] = Json::array();
+  for (const OtherPython& other : facts.other_pythons) {
+    Json packages = Json::array();
+    for (const Package& package : other.packages)
+      packages.push_back({{"name", package.name},
+                          {"version", text_or_null(package.version)},
+                          {"cuda", text_or_null(package.cuda)},
+                          {"evidence", package.evidence}});
+    json["python"]["others"].push_back(
+        {{"prefix", other.prefix}, {"found", other.found}, {"packages", std::move(packages)}});
+  }
   const Host& host = facts.host;
   json["host"] = {
       {"kernel", text_or_null(host.kernel)},
@@ -275,6 +286,14 @@ Json json_of(const Facts& facts) {
     json["facts"][name] = std::move(one);
   }
   return json;
+}
+
+void leave_out(const Names& names, Json& json) {
+  if (json.is_string()) {
+    json = names.left_out(json.get<std::string>());
+  } else if (json.is_structured()) {
+    for (Json& part : json) leave_out(names, part);
+  }
 }
 
 }  // namespace
@@ -370,7 +389,7 @@ std::optional<Outcome> outcome_from_json(const std::string& text) {
   return Outcome{json["worked"].get<bool>(), json["detail"].get<std::string>()};
 }
 
-std::string report_to_json(const Report& report, int indent) {
+std::string report_to_json(const Report& report, int indent, const Names* left_out) {
   Json json = {{"schema", schema}, {"verdicts", Json::array()}};
   for (const Verdict& verdict : report.verdicts) json["verdicts"].push_back(json_of(verdict));
   json["what_if"] = report.what_if ? json_of(*report.what_if) : Json(nullptr);
@@ -380,7 +399,17 @@ std::string report_to_json(const Report& report, int indent) {
         {{"id", one.id}, {"state", one.state}, {"detail", one.detail}, {"seconds", one.seconds}});
   const Json facts = json_of(*report.facts);
   json.update(facts);
+  if (left_out != nullptr) leave_out(*left_out, json);
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+bool is_report(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.contains("schema") && json.contains("facts");
+}
+
+std::string error_report(const std::string& why) {
+  return Json{{"schema", schema}, {"error", why}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace arb::probe

@@ -8,6 +8,7 @@
 #include "probe/box.h"
 #include "probe/experiments.h"
 #include "probe/facts.h"
+#include "probe/names.h"
 #include "probe/rules.h"
 
 namespace arb::probe {
@@ -42,7 +43,13 @@ struct Report {
   std::vector<Experiment> experiments;  // of --deep
   bool with_sources = false;            // the page ends with each rule's sources
 };
-// The probe's report, strict JSON of schema 1 (docs/probe.md). `indent` < 0: one line.
-std::string report_to_json(const Report& report, int indent);
+// The probe's report, strict JSON of schema 2 (docs/probe.md). `indent` < 0: one line. `left_out`: names that
+// no value may hold; nullptr: all are kept.
+std::string report_to_json(const Report& report, int indent, const Names* left_out = nullptr);
+
+// Whether `text` is one that report_to_json made.
+bool is_report(const std::string& text);
+// A report that holds nothing but its schema and why it could not be made.
+std::string error_report(const std::string& why);
 
 }  // namespace arb::probe

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <set>
 
+#include "probe/names.h"
 #include "probe/version.h"
 #include "text.h"
 
@@ -272,6 +273,14 @@ std::string stack_text(const Facts& facts) {
                          package.cuda.empty() ? "" : "by " + package.evidence);
     if (python.packages.empty()) out += "  none of torch, triton, flashinfer, vllm, sglang, sgl-kernel\n";
   }
+  for (const OtherPython& other : facts.other_pythons) {
+    std::vector<std::string> words;
+    for (const Package& package : other.packages) words.push_back(package.name + " " + package.version);
+    out += labelled("also: ",
+                    fmt::format("{} (found by {}) has {}; --python {} judges it.", other.prefix, other.found,
+                                enumerate(words), other.prefix),
+                    2);
+  }
   return out;
 }
 
@@ -300,6 +309,7 @@ std::string gpus_text(const Facts& facts) {
     if (!gpu.driver_module.empty() && gpu.driver_module != "nvidia")
       out += fmt::format(", bound to {}", gpu.driver_module);
     out += "\n";
+    if (one.uuid) out += fmt::format("    {}\n", *one.uuid);
     if (!gpu.slowest_hop.empty())
       out += fmt::format("    a port above it can do less: {}\n", gpu.slowest_hop);
   }
@@ -443,18 +453,16 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
     text.replace(at, from.size(), to);
 }
 
-// The same for a name that stands by itself.
-void replace_words(std::string& text, const std::string& from, const std::string& to) {
-  if (from.size() < 2) return;
-  const auto part = [](char letter) {
-    return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
-  };
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
-    const bool whole = (at == 0 || !part(text[at - 1])) &&
-                       (at + from.size() >= text.size() || !part(text[at + from.size()]));
-    if (whole) text.replace(at, from.size(), to);
-    at += whole ? to.size() : from.size();
+// Names and values are a box's, whoever made them: none may steer a terminal.
+std::string printable(std::string text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const auto next = static_cast<unsigned char>(at + 1 < text.size() ? text[at + 1] : 0);
+    const bool second_set = byte == 0xC2 && next >= 0x80 && next < 0xA0;
+    if (second_set) text.erase(at, 1);
+    if ((byte < 0x20 && byte != '\n') || byte == 0x7F || second_set) text[at] = '?';
   }
+  return text;
 }
 
 std::string without_trailing_blanks(const std::string& text) {
@@ -477,34 +485,11 @@ std::string page(const Report& report) {
                     wrapped(stack_line(*report.facts), 0, 0) + "\n";
   for (const std::string& section : sections(report)) out += "\n" + section;
   if (!report.with_sources) out += "\nWhere each (rule) is from: arbench probe --sources.\n";
-  return without_trailing_blanks(out);
+  return printable(without_trailing_blanks(out));
 }
 
 std::string redacted(std::string text, const Box& box) {
-  if (const auto home = box.variable("HOME"); home && *home != "/" && *home != "/root")
-    replace_all(text, *home, "~");
-  replace_all(text, "/root/", "~/");
-  for (std::size_t at = text.find("/home/"); at != std::string::npos; at = text.find("/home/", at + 1)) {
-    const std::size_t end = std::min(text.find_first_of("/ \n\",:);", at + 6), text.size());
-    text.replace(at, end - at, "~");
-  }
-  for (const char* const variable : {"USER", "LOGNAME", "SUDO_USER"}) {
-    if (const auto user = box.variable(variable); user && *user != "root")
-      replace_words(text, *user, "<user>");
-  }
-  for (const auto& host :
-       {box.variable("HOSTNAME"), box.line("/proc/sys/kernel/hostname"), box.line("/etc/hostname")}) {
-    if (host && *host != "localhost") replace_words(text, *host, "<host>");
-  }
-  constexpr std::size_t uuid_length = 40;  // "GPU-" and 36 more
-  for (std::size_t at = text.find("GPU-"); at != std::string::npos; at = text.find("GPU-", at + 4)) {
-    const std::string_view rest = std::string_view(text).substr(at, uuid_length);
-    const bool is_uuid =
-        rest.size() == uuid_length && rest[12] == '-' && rest[17] == '-' &&
-        rest.substr(4).find_first_not_of("0123456789abcdefABCDEF-") == std::string_view::npos;
-    if (is_uuid) text.replace(at, uuid_length, "GPU-<uuid>");
-  }
-  return text;
+  return without_uuids(Names(box).left_out(std::move(text)));
 }
 
 std::string markdown(const Report& report, const Box& box, bool redact) {
@@ -514,6 +499,7 @@ std::string markdown(const Report& report, const Box& box, bool redact) {
       gpu_line(*report.facts), stack_line(*report.facts));
   const auto cell = [](std::string text) {
     replace_all(text, "|", "\\|");
+    replace_all(text, "\n", " ");
     return text;
   };
   for (const Verdict& verdict : report.verdicts) {
@@ -529,14 +515,15 @@ std::string markdown(const Report& report, const Box& box, bool redact) {
     out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(verdict.title), verdict.status, verdict.kind,
                        cell(why), cell(way), rules);
   }
-  const std::vector<std::string> all = sections(report);
-  for (const std::string& section : all) {
+  std::vector<std::string> all = sections(report);
+  for (std::string& section : all) {
     if (section.starts_with("CAN EACH")) continue;
+    replace_all(section, "```", "'''");
     const std::size_t end = section.find('\n');
     out += fmt::format("\n<details><summary>{}</summary>\n\n```\n{}```\n\n</details>\n",
                        section.substr(0, end), section.substr(end + 1));
   }
-  out = without_trailing_blanks(out);
+  out = printable(without_trailing_blanks(out));
   return redact ? redacted(std::move(out), box) : out;
 }
 

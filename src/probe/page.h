@@ -11,9 +11,7 @@ namespace arb::probe {
 std::string page(const Report& report);
 // The same as Markdown. `redact` leaves out host and user names, home paths and GPUs' serial UUIDs.
 std::string markdown(const Report& report, const Box& box, bool redact);
-// `text` without what names a person or a host: home folders become "~", the host's and the user's name
-// "<host>" and
-// "<user>", UUIDs of GPUs "GPU-<uuid>".
+// `text` without what names a person, a host or a GPU (names.h).
 std::string redacted(std::string text, const Box& box);
 
 }  // namespace arb::probe

@@ -20,18 +20,22 @@
 namespace arb::probe {
 namespace {
 
-// A healthy machine takes some tenths of a second; without a persistence daemon the driver wakes each GPU
-// first.
-constexpr std::chrono::milliseconds answer_deadline{8'000};
-// Set for the children: a program that takes "probe-child" for an order to probe must not start others for
-// ever.
-constexpr const char* within_probe = "ARBENCH_WITHIN_PROBE";
+namespace fs = std::filesystem;
 
-Answers ask(const std::filesystem::path& program, const std::string& whom, std::string& why) {
+// A record's: what is late is said to be, and the rest is still recorded.
+constexpr std::chrono::milliseconds record_patience{1'300};
+constexpr std::chrono::milliseconds record_deadline{1'900};
+// Set for the children: a program that takes "probe-child" for an order to probe must not start others for
+// ever. A record's child may ask NVML and the driver, whose children may ask nobody.
+constexpr const char* within_probe = "ARBENCH_WITHIN_PROBE";
+constexpr std::string_view within_record = "record";
+
+Answers ask(const fs::path& program, const std::string& whom, std::chrono::milliseconds patience,
+            std::string& why) {
   const ChildSaid said = run_child({.program = program,
                                     .arguments = {"probe-child", whom},
                                     .environment = {{within_probe, "1"}},
-                                    .deadline = answer_deadline});
+                                    .deadline = patience});
   why = said.problem();
   if (!why.empty()) {
     why = "the process that asked was lost: " + why;
@@ -102,16 +106,17 @@ std::map<std::string, std::string> default_assumption(const Facts& facts) {
 
 }  // namespace
 
-Answers ask_machine(const std::filesystem::path& program) {
-  if (std::getenv(within_probe) != nullptr) {
+Answers ask_machine(const fs::path& program, std::chrono::milliseconds patience) {
+  if (const char* const within = std::getenv(within_probe); within != nullptr && within != within_record) {
     Answers none;
     none.nvml_why = none.driver_why = "this process is itself a child of a probe";
     return none;
   }
   std::string nvml_why;
   std::string driver_why;
-  auto driver_future = std::async(std::launch::async, [&] { return ask(program, "driver", driver_why); });
-  Answers all = ask(program, "nvml", nvml_why);
+  auto driver_future =
+      std::async(std::launch::async, [&] { return ask(program, "driver", patience, driver_why); });
+  Answers all = ask(program, "nvml", patience, nvml_why);
   Answers driver = driver_future.get();
   if (!nvml_why.empty()) all.nvml_why = nvml_why;
   if (!driver_why.empty()) driver.driver_why = driver_why;
@@ -122,6 +127,8 @@ Answers ask_machine(const std::filesystem::path& program) {
 std::string report(const Box& box, const ProbeOptions& options) {
   const RuleSet& rules = built_in_rules();
   Facts facts = find_facts(box, {.python = options.python, .driver_cuda = rules.driver_cuda});
+  if (!options.python.empty() && facts.python.prefix.empty())
+    throw UsageError(fmt::format("--python {}: there is no such program or environment", options.python));
   Report report;
   if (options.deep) {
     if (!box.is_live())
@@ -138,6 +145,10 @@ std::string report(const Box& box, const ProbeOptions& options) {
       return report_to_json(report, 2) + "\n";
     case Output::markdown:
       return markdown(report, box, options.redact);
+    case Output::record: {
+      const Names names(box);
+      return report_to_json(report, -1, &names) + "\n";
+    }
     default:
       return page(report);
   }
@@ -145,23 +156,37 @@ std::string report(const Box& box, const ProbeOptions& options) {
 
 std::string report(const ProbeOptions& options) {
   if (!options.box.empty()) return report(Box::recorded(options.box), options);
-  return report(Box::live(ask_machine(options.program)), options);
+  ProbeOptions wanted = options;
+  // As the shell means it; a bare name is looked for on PATH.
+  if (wanted.python.starts_with("./")) wanted.python.erase(0, 2);
+  std::error_code error;
+  if (wanted.python.find('/') != std::string::npos || fs::is_directory(wanted.python, error))
+    wanted.python = fs::absolute(wanted.python).string();
+  return report(Box::live(ask_machine(wanted.program, wanted.patience)), wanted);
 }
 
-std::string probe_json(const std::filesystem::path& program) noexcept {
+std::string record() {
+  ProbeOptions options;
+  options.output = Output::record;
+  options.patience = record_patience;
+  return report(options);
+}
+
+std::string probe_json(const fs::path& program) noexcept {
   try {
-    ProbeOptions options;
-    options.output = Output::json;
-    options.program = program;
-    return report(options);
-  } catch (const std::exception& error) {
-    std::string words = error.what();
-    for (char& letter : words) {
-      if (letter == '"' || letter == '\\' || static_cast<unsigned char>(letter) < 0x20 ||
-          static_cast<unsigned char>(letter) > 0x7e)
-        letter = ' ';
+    std::string why = "this process is itself a child of a probe";
+    if (std::getenv(within_probe) == nullptr) {
+      const ChildSaid said = run_child({.program = program,
+                                        .arguments = {"probe-child", "record"},
+                                        .environment = {{within_probe, std::string(within_record)}},
+                                        .deadline = record_deadline});
+      why = said.problem();
+      if (why.empty() && is_report(said.out)) return said.out;
+      if (why.empty()) why = "it answered nonsense";
     }
-    return "{\"schema\": 1, \"error\": \"" + words + "\"}\n";
+    return error_report("the process that looked: " + why);
+  } catch (const std::exception&) {
+    return {};
   }
 }
 

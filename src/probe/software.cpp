@@ -193,18 +193,25 @@ std::string linked_cuda(const Box& box, const std::string& folder) {
   return {};
 }
 
-void add_package(const Box& box, Facts& facts, const std::map<std::string, Distribution>& all,
-                 const std::string& name, const std::string& module) {
+// CUDA's version by the cuda.h that a package brings.
+std::string header_cuda(const Box& box, const std::string& folder) {
+  const std::uint64_t code = defined_number(box.read(folder + "/cuda.h").text.value_or(""), "CUDA_VERSION");
+  return code == 0 ? std::string() : decode_cuda(code);
+}
+
+std::optional<Package> package_of(const Box& box, const std::map<std::string, Distribution>& all,
+                                  const std::string& name, const std::string& module) {
   const auto found = all.find(name);
-  if (found == all.end()) return;
+  if (found == all.end()) return std::nullopt;
   Package package{.name = name, .version = found->second.version, .cuda = {}, .evidence = "its metadata"};
   const std::string folder = found->second.folder + "/" + module;
   if (name == "torch") {
     if (const auto source = box.read(folder + "/version.py", 1 << 14).text) {
-      if (const std::string version = python_value(*source, "__version__"); !version.empty())
+      if (const std::string version = python_value(*source, "__version__"); Version::parse(version))
         package.version = version;
       package.cuda = python_value(*source, "cuda");
       package.evidence = "torch/version.py";
+      if (!Version::parse(package.cuda)) package.cuda.clear();
     }
   }
   if (package.cuda.empty()) {
@@ -218,7 +225,29 @@ void add_package(const Box& box, Facts& facts, const std::map<std::string, Distr
     package.cuda = linked_cuda(box, folder);
     if (!package.cuda.empty()) package.evidence = "the libraries that it links";
   }
-  facts.python.packages.push_back(std::move(package));
+  if (package.cuda.empty() && name == "triton") {
+    package.cuda = header_cuda(box, folder + "/backends/nvidia/include");
+    if (!package.cuda.empty()) package.evidence = "the cuda.h that it brings";
+  }
+  return package;
+}
+
+// Those of interest, in a fixed order.
+std::vector<Package> packages_of(const Box& box, const std::map<std::string, Distribution>& all) {
+  std::vector<Package> packages;
+  for (const auto& [name, module] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"torch", "torch"},
+                                                                  {"triton", "triton"},
+                                                                  {"flashinfer-python", "flashinfer"},
+                                                                  {"flashinfer-cubin", ""},
+                                                                  {"flashinfer-jit-cache", ""},
+                                                                  {"vllm", "vllm"},
+                                                                  {"sglang", "sglang"},
+                                                                  {"sgl-kernel", "sgl_kernel"},
+                                                                  {"sglang-kernel", "sgl_kernel"}}) {
+    if (auto package = package_of(box, all, name, module)) packages.push_back(std::move(*package));
+  }
+  return packages;
 }
 
 std::string python_version(const std::string& folder) {
@@ -226,9 +255,8 @@ std::string python_version(const std::string& folder) {
   return name.starts_with("python") ? name.substr(6) : std::string();
 }
 
-// Adds the packages' folders of a prefix and says whether there were any.
-bool add_prefix(const Box& box, const std::string& prefix, Python& python) {
-  bool any = false;
+// Adds the packages' folders of a prefix.
+void add_prefix(const Box& box, const std::string& prefix, Python& python) {
   for (const char* const lib : {"/lib", "/lib64", "/local/lib"}) {
     for (const std::string& name : box.list(prefix + lib)) {
       if (!name.starts_with("python3")) continue;
@@ -244,11 +272,91 @@ bool add_prefix(const Box& box, const std::string& prefix, Python& python) {
             python.packages_folders, [&](const std::string& other) { return box.resolve(other) == real; });
         if (!known) python.packages_folders.push_back(place);
         if (python.version.empty()) python.version = python_version(folder);
-        any = true;
       }
     }
   }
-  return any;
+}
+
+// The packages of an installed Python, the user's own first.
+void add_base(const Box& box, const std::string& prefix, Python& python) {
+  const auto home = box.variable("HOME");
+  if (home && !python.version.empty() && !box.variable("PYTHONNOUSERSITE"))
+    add_prefix(box, *home + "/.local", python);
+  if (prefix == "/usr") add_prefix(box, "/usr/local", python);
+  add_prefix(box, prefix, python);
+  // Debian's, for every version of Python 3.
+  const std::string debian = "/usr/lib/python3/dist-packages";
+  if (prefix == "/usr" && box.is_folder(debian) &&
+      std::ranges::find(python.packages_folders, debian) == python.packages_folders.end())
+    python.packages_folders.push_back(debian);
+}
+
+// "3.12" of "3.12.3".
+std::string minor_version(const std::string& text) {
+  const auto version = Version::parse(text);
+  return version ? fmt::format("{}.{}", version->part(0), version->part(1)) : std::string();
+}
+
+// What pyvenv.cfg says of a key: "key = value".
+std::string config_value(const std::string& config, std::string_view key) {
+  for (const std::string& line : split_list(config, '\n')) {
+    const std::size_t equal = line.find('=');
+    if (equal == std::string::npos) continue;
+    const std::vector<std::string> name = split_list(line.substr(0, equal), ' ');
+    if (name.size() != 1 || name.front() != key) continue;
+    const std::size_t begin = line.find_first_not_of(' ', equal + 1);
+    return begin == std::string::npos ? std::string() : line.substr(begin);
+  }
+  return {};
+}
+
+// The environment of a program or a prefix; absent where there is neither.
+std::optional<Python> python_at(const Box& box, const std::string& place, const std::string& found) {
+  const bool folder = box.is_folder(place);
+  std::string program = place;
+  if (folder) program = box.is_file(place + "/bin/python3") ? place + "/bin/python3" : place + "/bin/python";
+  if (!folder && !box.can_run(program)) return std::nullopt;
+  const std::string prefix = folder ? place : parent_of(parent_of(program));
+  Python one;
+  one.program = box.is_file(program) ? program : std::string();
+  one.prefix = prefix;
+  one.chosen = found;
+  // In the order of Python's own path: PYTHONPATH, then the user's packages, then the prefix's.
+  for (const std::string& extra : folders_of(box.variable("PYTHONPATH"))) {
+    const bool holds_packages = std::ranges::any_of(
+        box.list(extra), [](const std::string& name) { return name.ends_with(".dist-info"); });
+    if (holds_packages) one.packages_folders.push_back(extra);
+  }
+  if (const auto config = box.read(prefix + "/pyvenv.cfg", 1 << 14).text) {
+    one.version = minor_version(config_value(*config, "version"));
+    if (one.version.empty()) one.version = minor_version(config_value(*config, "version_info"));
+    add_prefix(box, prefix, one);
+    const std::string home = config_value(*config, "home");
+    if (config_value(*config, "include-system-site-packages") == "true" && !home.empty())
+      add_base(box, parent_of(home), one);
+    return one;
+  }
+  const auto real = box.resolve(program);
+  if (real) one.version = python_version(*real);
+  if (one.version.find('.') == std::string::npos) one.version.clear();
+  if (one.version.empty()) {
+    // Its packages' folder says which Python it is; the user's packages then come after it.
+    add_prefix(box, prefix, one);
+  }
+  add_base(box, prefix, one);
+  if (real && parent_of(parent_of(*real)) != prefix) add_base(box, parent_of(parent_of(*real)), one);
+  return one;
+}
+
+// Where conda is usually installed.
+std::vector<std::string> conda_roots(const Box& box) {
+  std::vector<std::string> roots = {"/opt/conda"};
+  if (const auto program = box.variable("CONDA_EXE")) roots.push_back(parent_of(parent_of(*program)));
+  if (const auto home = box.variable("HOME")) {
+    for (const char* const name : {"miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba"})
+      roots.push_back(fmt::format("{}/{}", *home, name));
+  }
+  return roots;
 }
 
 struct Kind {
@@ -307,9 +415,12 @@ class LibraryList {
       if (named == "libcudart" || named == "libnvrtc") library.version = toolkit;
       if (named == "libcudnn") library.version = cudnn_version(box_, parent_of(parent_of(*real)));
     }
-    if (named == "libnccl" && !is_full_version(library.version)) {
+    if (named == "libnccl" && library.cuda.empty()) {
       if (const auto host = box_.host_path(path)) {
-        if (const auto said = nccl::version_in_file(*host)) {
+        // A few MB of constants; the whole file of 200 MB only where it is unusual and nothing else says.
+        auto said = nccl::version_in_bytes(elf_section(*host, ".rodata"));
+        if (!said && !is_full_version(library.version)) said = nccl::version_in_file(*host);
+        if (said) {
           library.version = said->version;
           library.cuda = said->cuda_build;
         }
@@ -425,99 +536,61 @@ void find_toolkits(const Box& box, Facts& facts) {
 }
 
 void find_python(const Box& box, const std::string& wanted, Facts& facts) {
-  Python& python = facts.python;
-  std::vector<std::pair<std::string, std::string>> candidates;  // program or prefix, why
-  if (!wanted.empty()) {
-    candidates.emplace_back(wanted, "--python");
-  } else {
-    for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-      if (const auto prefix = box.variable(variable)) candidates.emplace_back(*prefix, variable);
+  std::vector<std::pair<std::string, std::string>> places;  // program or prefix, how it was found
+  const std::vector<std::string> path = folders_of(box.variable("PATH"));
+  if (wanted.find('/') != std::string::npos) {
+    places.emplace_back(wanted, "--python");
+  } else if (!wanted.empty()) {
+    for (const std::string& folder : path) places.emplace_back(folder + "/" + wanted, "--python");
+  }
+  const std::size_t asked_for = places.size();
+  for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    if (const auto prefix = box.variable(variable)) places.emplace_back(*prefix, variable);
+  }
+  for (const std::string& folder : path) {
+    places.emplace_back(folder + "/python3", "PATH");
+    places.emplace_back(folder + "/python", "PATH");
+  }
+  const std::size_t active = places.size();
+  for (const std::string& root : conda_roots(box)) {
+    places.emplace_back(root, "conda");
+    for (const std::string& name : box.list(root + "/envs"))
+      places.emplace_back(fmt::format("{}/envs/{}", root, name), "conda");
+  }
+
+  std::set<std::string> seen;  // folders of packages, links resolved
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto& [place, found] = places[i];
+    const bool may_be_chosen = facts.python.prefix.empty() && (wanted.empty() ? i < active : i < asked_for);
+    auto one = python_at(box, place, found);
+    if (!one) continue;
+    const bool bare = one->packages_folders.empty();
+    if (bare && !(may_be_chosen && found == "--python")) continue;
+    std::string folders;
+    for (const std::string& folder : one->packages_folders) folders += box.resolve(folder).value_or("") + ":";
+    if (!bare && !seen.insert(folders).second) continue;
+    for (const std::string& folder : one->packages_folders) {
+      add_nvcc(box, facts, folder + "/nvidia/cuda_nvcc/bin/nvcc", "Python");
+      add_nvcc(box, facts, folder + "/nvidia/cu13/bin/nvcc", "Python");
     }
-    for (const std::string& folder : folders_of(box.variable("PATH"))) {
-      candidates.emplace_back(folder + "/python3", "PATH");
-      candidates.emplace_back(folder + "/python", "PATH");
+    add_nvcc(box, facts, one->prefix + "/bin/nvcc", "Python");
+    std::vector<Package> packages = packages_of(box, distributions(box, *one));
+    if (may_be_chosen) {
+      facts.python = std::move(*one);
+      facts.python.packages = std::move(packages);
+    } else if (!packages.empty()) {
+      facts.other_pythons.push_back({one->prefix, found, std::move(packages)});
     }
   }
-  for (const auto& [place, why] : candidates) {
-    const bool folder = box.is_folder(place);
-    std::string program = place;
-    if (folder)
-      program = box.is_file(place + "/bin/python3") ? place + "/bin/python3" : place + "/bin/python";
-    if (!folder && !box.is_file(program)) continue;
-    const std::string prefix = folder ? place : parent_of(parent_of(program));
-    Python one;
-    one.program = box.is_file(program) ? program : std::string();
-    one.prefix = prefix;
-    one.chosen = why;
-    const auto config = box.read(prefix + "/pyvenv.cfg", 1 << 14).text;
-    if (config) {
-      const std::size_t at = config->find("version");
-      const std::size_t equal = at == std::string::npos ? at : config->find('=', at);
-      if (equal != std::string::npos) {
-        if (const auto version =
-                Version::parse(std::string_view(*config).substr(config->find_first_not_of(' ', equal + 1))))
-          one.version = fmt::format("{}.{}", version->part(0), version->part(1));
-      }
-    } else if (const auto real = box.resolve(program)) {
-      one.version = python_version(*real);
-      if (!one.version.empty() && one.version.find('.') == std::string::npos) one.version.clear();
-    }
-    bool any = add_prefix(box, prefix, one);
-    if (config && config->find("include-system-site-packages = true") != std::string::npos) {
-      if (const std::string base = metadata_field("\n" + *config, "home"); base.empty()) {
-        const std::size_t at = config->find("home = ");
-        if (at != std::string::npos) {
-          const std::string home = config->substr(at + 7, config->find('\n', at) - at - 7);
-          any = add_prefix(box, parent_of(home), one) || any;
-        }
-      }
-    }
-    if (!config) {
-      if (const auto real = box.resolve(program); real && parent_of(parent_of(*real)) != prefix)
-        any = add_prefix(box, parent_of(parent_of(*real)), one) || any;
-      if (prefix == "/usr") any = add_prefix(box, "/usr/local", one) || any;
-      if (const auto home = box.variable("HOME")) any = add_prefix(box, *home + "/.local", one) || any;
-      const std::string& version = one.version;
-      if (prefix == "/usr" && !version.empty() && box.is_folder("/usr/lib/python3/dist-packages")) {
-        if (std::ranges::find(one.packages_folders, "/usr/lib/python3/dist-packages") ==
-            one.packages_folders.end())
-          one.packages_folders.emplace_back("/usr/lib/python3/dist-packages");
-      }
-    }
-    if (!any && why != "--python") continue;
-    python = std::move(one);
-    break;
-  }
-  if (python.prefix.empty()) {
+  if (facts.python.prefix.empty()) {
     facts.unseen.push_back(
         {"Python packages",
          wanted.empty() ? "no Python environment was found in VIRTUAL_ENV, CONDA_PREFIX or on PATH; "
                           "--python names one"
                         : fmt::format("--python {}: there is no such program or environment", wanted)});
-    return;
-  }
-  if (python.packages_folders.empty()) {
-    facts.unseen.push_back(
-        {"Python packages", fmt::format("{} has no site-packages folder that can be read", python.prefix)});
-  }
-  // Which further prefixes have a torch is worth saying when the chosen one has none; that is the page's
-  // affair.
-  const auto all = distributions(box, python);
-  for (const auto& [name, module] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"torch", "torch"},
-                                                                  {"triton", "triton"},
-                                                                  {"flashinfer-python", "flashinfer"},
-                                                                  {"flashinfer-cubin", ""},
-                                                                  {"flashinfer-jit-cache", ""},
-                                                                  {"vllm", "vllm"},
-                                                                  {"sglang", "sglang"},
-                                                                  {"sgl-kernel", "sgl_kernel"},
-                                                                  {"sglang-kernel", "sgl_kernel"}}) {
-    add_package(box, facts, all, name, module);
-  }
-  for (const std::string& folder : python.packages_folders) {
-    add_nvcc(box, facts, folder + "/nvidia/cuda_nvcc/bin/nvcc", "Python");
-    add_nvcc(box, facts, folder + "/nvidia/cu13/bin/nvcc", "Python");
+  } else if (facts.python.packages_folders.empty()) {
+    facts.unseen.push_back({"Python packages", fmt::format("{} has no site-packages folder that can be read",
+                                                           facts.python.prefix)});
   }
 }
 

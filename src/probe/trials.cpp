@@ -25,6 +25,7 @@
 #include "cuda_api/stream.h"
 #include "nvml_api/nvml.h"
 #include "probe/json.h"
+#include "probe/probe.h"
 #include "probe/version.h"
 #include "text.h"
 
@@ -476,6 +477,14 @@ int child_main(const std::vector<std::string>& task) {
   const std::string what = task.empty() ? "" : task.front();
   if (what == "nvml" || what == "driver") {
     std::cout << answers_to_json(what == "nvml" ? nvml_answers() : driver_answers()) << std::flush;
+    return 0;
+  }
+  if (what == "record") {
+    try {
+      std::cout << record() << std::flush;
+    } catch (const std::exception& error) {
+      std::cout << error_report(one_line(error.what())) << std::flush;
+    }
     return 0;
   }
   Outcome outcome;

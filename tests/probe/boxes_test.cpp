@@ -145,6 +145,42 @@ TEST(StartingCase, NewerNcclTakesSymmetricKernelsAway) {
   }
 }
 
+TEST(StartingCase, GenericSymmetricKernelsAreAskedForByName) {
+  Facts facts = facts_of("sm120-8x-two-sockets");
+  set_known(facts.map, "nccl.version", "2.31.2");
+  const auto verdict = [&] {
+    for (const Verdict& one : judge(built_in_rules(), facts.map))
+      if (one.approach == "nccl_symmetric") return one.status + " " + one.findings.front().rule;
+    return std::string();
+  };
+  EXPECT_EQ(verdict(), "BLOCKED symmetric-nvlink") << "they are off by default";
+  set_known(facts.map, "env.NCCL_SYM_GENK_ENABLE", "1");
+  EXPECT_EQ(verdict(), "UNKNOWN symmetric-generic");
+}
+
+TEST(StartingCase, ANewerFlashInferTakesTheOldToolkitForSm120Only) {
+  Facts facts = facts_of("sm120-8x-two-sockets");
+  set_known(facts.map, "flashinfer.version", "0.7.1");
+  const auto status = [&] { return judge(built_in_rules(), facts.map).front().status; };
+  EXPECT_EQ(status(), "WORKS") << "12.8 makes sm_120a";
+  set_known(facts.map, "gpu.cc.max", "12.1");
+  EXPECT_EQ(status(), "BLOCKED");
+  set_known(facts.map, "toolkit.jit", "12.9");
+  EXPECT_EQ(status(), "WORKS");
+}
+
+TEST(StartingCase, AToolkitNobodyHasHeardOfIsNotPromised) {
+  Facts facts = facts_of("sm120-8x-two-sockets");
+  const auto driver_rule = [&](const std::string& toolkit) {
+    return what_if(built_in_rules(), facts.map, {{"toolkit", toolkit}}).chain.front().rule;
+  };
+  set_known(facts.map, "driver.cuda", "13.3");
+  EXPECT_EQ(driver_rule("13.3"), "driver-stays");
+  EXPECT_EQ(driver_rule("13.5"), "driver-minor");
+  EXPECT_EQ(driver_rule("14.0"), "driver-unheard-of");
+  EXPECT_EQ(driver_rule("12.8"), "driver-stays");
+}
+
 TEST(OneSocket, TheLibrarysTableStandsBeforeTheToolkit) {
   const std::string box = "sm120-8x-one-socket-switches";
   EXPECT_EQ(verdict_of(box, "flashinfer_fusion"), "BLOCKED fusion-table");

@@ -1,6 +1,8 @@
 // Versions, conditions, the rules' file, and the JSON report's schema.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +17,7 @@
 #include "probe/probe.h"
 #include "probe/rules.h"
 #include "probe/version.h"
+#include "scratch.h"
 
 namespace arb::probe {
 namespace {
@@ -143,7 +146,7 @@ TEST(Report, HasItsSchema) {
   ProbeOptions options;
   options.output = Output::json;
   const auto json = nlohmann::json::parse(report(box, options));
-  EXPECT_EQ(json.at("schema"), 1);
+  EXPECT_EQ(json.at("schema"), 2);
   std::set<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.insert(key);
   EXPECT_EQ(keys,
@@ -252,6 +255,30 @@ TEST(Child, EndsAtItsDeadline) {
             127);
 }
 
+// A process that the kernel holds cannot be killed; here its corpse is kept by another process that traces it.
+TEST(Child, OneThatCannotBeReapedIsLeftBehind) {
+  const auto kept = run_child({.program = "/usr/bin/python3",
+                               .arguments = {"-c", R"python(
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+me, (back, there) = os.getpid(), os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.write(there, b"y" if libc.ptrace(0x4206, me, None, None) == 0 else b"n")
+    time.sleep(6)
+    os._exit(0)
+print(os.read(back, 1).decode(), flush=True)
+time.sleep(60)
+)python"},
+                               .environment = {},
+                               .deadline = std::chrono::seconds(3)});
+  if (!kept.out.starts_with("y")) GTEST_SKIP() << "no Python that may trace: " << kept.out << kept.problem();
+  EXPECT_TRUE(kept.lost);
+  EXPECT_LT(kept.seconds, 5);
+  EXPECT_NE(kept.problem().find("cannot be killed"), std::string::npos) << kept.problem();
+}
+
 TEST(Elf, NeededLibrariesAreRead) {
   const auto ours = needed_libraries("/proc/self/exe");
   EXPECT_TRUE(std::ranges::any_of(ours, [](const std::string& name) { return name.starts_with("libc.so"); }));
@@ -273,14 +300,102 @@ TEST(Program, PrintsPageJsonAndMarkdown) {
   EXPECT_EQ(test::run_command({ARB_PROGRAM, "probe", "--json", "--markdown", "--box", box}).status, 1);
 }
 
+TEST(Elf, SectionsAreRead) {
+  EXPECT_NE(elf_section("/proc/self/exe", ".rodata").find("SectionsAreRead"), std::string::npos);
+  EXPECT_TRUE(elf_section("/proc/self/exe", ".no-such").empty());
+  EXPECT_TRUE(elf_section("/proc/cpuinfo", ".rodata").empty());
+}
+
+TEST(Record, IsMadeByAProcessOfItsOwnAndNamesNobody) {
+  const test::Scratch scratch;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string text = probe_json(ARB_PROGRAM);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2600));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1) << "one line";
+  const auto record = nlohmann::json::parse(text);
+  EXPECT_EQ(record.at("schema"), 2);
+  if (!record.contains("error")) {
+    EXPECT_TRUE(record.at("facts").contains("toolkit.jit"));
+  }
+  // What a process that is told of a person and a home would have said.
+  const auto said = test::run_command({ARB_PROGRAM, "probe-child", "record"},
+                                      {.environment = {{"HOME", "/data/lovelace"},
+                                                       {"USER", "lovelace"},
+                                                       {"HOSTNAME", "turing.example.org"},
+                                                       {"CUDA_HOME", "/data/lovelace/cuda"},
+                                                       {"NCCL_P2P_LEVEL", "on turing for Lovelace1"}}});
+  EXPECT_TRUE(nlohmann::json::accept(said.out)) << said.out << said.err;
+  for (const char* const name : {"lovelace", "Lovelace", "turing", "example.org"})
+    EXPECT_EQ(said.out.find(name), std::string::npos) << name;
+  EXPECT_NE(said.out.find("~/cuda"), std::string::npos);
+}
+
+TEST(Record, IsInEveryResultsFolder) {
+  const test::Scratch scratch;
+  const std::string home = "/data/lovelace";
+  const auto said = test::run_command(
+      {ARB_PROGRAM, "run", "--emulate", "--ranks", "2", "-b", "1K", "-e", "1K", "--results",
+       scratch.path() / "results"},
+      {.environment = {{"HOME", home}, {"CUDA_HOME", home + "/cuda"}, {"USER", "lovelace"}}});
+  ASSERT_EQ(said.status, 0) << said.err;
+  for (const auto& run : std::filesystem::directory_iterator(scratch.path() / "results")) {
+    for (const char* const file : {"environment.json", "benchmark.json"})
+      EXPECT_EQ(test::read_file(run.path() / file).find("lovelace"), std::string::npos) << file;
+    const auto environment = nlohmann::json::parse(test::read_file(run.path() / "environment.json"));
+    EXPECT_EQ(environment.at("variables").at("CUDA_HOME"), "~/cuda");
+    EXPECT_EQ(environment.at("probe").at("schema"), 2);
+    EXPECT_EQ(environment["probe"].at("toolkits").at("just_in_time_why"),
+              "CUDA_HOME is set to ~/cuda, which has no bin/nvcc");
+    return;
+  }
+  FAIL() << "no results";
+}
+
+TEST(Record, OfAProgramThatHangsFailsOrLiesIsAnError) {
+  const test::Scratch scratch;
+  for (const char* const script : {"sleep 60", "exit 7", "echo nonsense", "echo '{}'", "kill -9 $$"}) {
+    const std::filesystem::path program = scratch.path() / "program";
+    test::write_file(program, std::string("#!/bin/sh\n") + script + "\n");
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto record = nlohmann::json::parse(probe_json(program));
+    EXPECT_TRUE(record.at("error").is_string()) << script;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << script;
+  }
+  EXPECT_TRUE(nlohmann::json::parse(probe_json("/no/such/program")).contains("error"));
+}
+
+TEST(Program, RefusesAPythonThatIsNotThere) {
+  for (const char* const python : {"/no/such/python", "./no-such", "no-such-python", "/etc/passwd"}) {
+    const auto said = test::run_command({ARB_PROGRAM, "probe", "--python", python});
+    EXPECT_EQ(said.status, 1) << python;
+    EXPECT_NE(said.err.find("there is no such program or environment"), std::string::npos) << said.err;
+  }
+}
+
+TEST(Program, TakesAPythonAsTheShellMeansIt) {
+  const test::Scratch scratch;
+  const std::filesystem::path env = scratch.path() / "env";
+  test::write_file(env / "bin/python3.12", "#!/bin/sh\n");
+  std::filesystem::permissions(env / "bin/python3.12", std::filesystem::perms::owner_all);
+  test::write_file(env / "lib/python3.12/site-packages/torch-2.10.0+cu128.dist-info/METADATA",
+                   "Name: torch\n");
+  const auto relative = std::filesystem::relative(env / "bin/python3.12").string();
+  for (const std::string& python : {relative, std::string("python3.12")}) {
+    const auto said = test::run_command({ARB_PROGRAM, "probe", "--json", "--python", python},
+                                        {.environment = {{"PATH", (env / "bin").string()}}});
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(nlohmann::json::parse(said.out).at("facts").at("torch.cuda").at("value"), "12.8") << python;
+  }
+}
+
 TEST(Program, LooksAtThisMachineInTime) {
   const auto begin = std::chrono::steady_clock::now();
   const auto said = test::run_command({ARB_PROGRAM, "probe", "--json"});
   EXPECT_EQ(said.status, 0) << said.err;
-  EXPECT_EQ(nlohmann::json::parse(said.out).at("schema"), 1);
+  EXPECT_EQ(nlohmann::json::parse(said.out).at("schema"), 2);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20))
       << "two where nothing else runs";
-  EXPECT_EQ(nlohmann::json::parse(probe_json(ARB_PROGRAM)).at("schema"), 1);
 }
 
 }  // namespace

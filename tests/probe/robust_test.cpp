@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "errors.h"
 #include "probe/box.h"
 #include "probe/facts.h"
 #include "probe/json.h"
@@ -16,6 +19,11 @@ namespace arb::probe {
 namespace {
 
 namespace fs = std::filesystem;
+
+void write_program(const fs::path& path) {
+  test::write_file(path, "#!/bin/sh\n");
+  fs::permissions(path, fs::perms::owner_all);
+}
 
 // The page and the JSON are made, and the JSON is strict.
 nlohmann::json looked_at(const Box& box, ProbeOptions options = {}) {
@@ -138,8 +146,109 @@ TEST(Robust, UnreadableFoldersAreSaid) {
   for (const auto& unseen : json["unseen"]) said = said || unseen["what"] == "Python packages";
   EXPECT_TRUE(said);
   options.python = "/no/such/python";
-  const auto gone = looked_at(Box(scratch.path(), {}, {}, {}), options);
-  EXPECT_EQ(gone["facts"]["torch.version"]["state"], "unknown");
+  EXPECT_THROW((void)report(Box(scratch.path(), {}, {}, {}), options), UsageError);
+}
+
+TEST(Robust, GarbageInTorchsVersionFileIsNoVersion) {
+  const test::Scratch scratch;
+  const fs::path site = scratch.path() / "env/lib/python3.12/site-packages";
+  test::write_file(scratch.path() / "env/bin/python3", "");
+  test::write_file(site / "torch-2.10.0+cu128.dist-info/METADATA", "Name: torch\nVersion: 2.10.0+cu128\n");
+  std::string garbage = "__version__ = '\x1b]0;owned\x07\xff'\ncuda = '\x1b[2J'\n";
+  for (int i = 0; i < 4096; ++i) garbage += static_cast<char>(i * 37);
+  test::write_file(site / "torch/version.py", garbage);
+  const Box box(scratch.path(), {{"VIRTUAL_ENV", "/env"}}, {}, {});
+  const auto json = looked_at(box);
+  EXPECT_EQ(json["facts"]["torch.version"]["value"], "2.10.0+cu128");
+  EXPECT_EQ(json["facts"]["torch.cuda"]["value"], "12.8") << "by the version's suffix";
+}
+
+TEST(Robust, NothingSteersTheTerminal) {
+  const test::Scratch scratch;
+  const Box box(scratch.path(),
+                {{"CUDA_HOME",
+                  "/opt/\x1b[31m\xc2\x9b"
+                  "2J``` | x\ny"},
+                 {"NCCL_ALGO", "\x07"}},
+                {}, {});
+  ProbeOptions options;
+  for (const Output output : {Output::page, Output::markdown}) {
+    options.output = output;
+    const std::string text = report(box, options);
+    EXPECT_TRUE(
+        std::ranges::all_of(text, [](unsigned char c) { return c == '\n' || (c >= 0x20 && c != 0x7f); }));
+    EXPECT_EQ(text.find("\xc2\x9b"), std::string::npos);
+    if (output == Output::markdown) {
+      EXPECT_EQ(text.find("2J```"), std::string::npos) << "a fence that ends early";
+    }
+  }
+}
+
+TEST(Robust, LoopsOfLinksEnd) {
+  const test::Scratch scratch;
+  const fs::path site = scratch.path() / "env/lib/python3.12/site-packages";
+  test::write_file(scratch.path() / "env/bin/python3", "");
+  fs::create_directories(site / "nvidia/nccl");
+  fs::create_directory_symlink("..", site / "nvidia/nccl/lib");
+  fs::create_symlink("libnccl.so.3", site / "nvidia/libnccl.so.2");
+  fs::create_symlink("libnccl.so.2", site / "nvidia/libnccl.so.3");
+  fs::create_symlink("torch.dist-info", site / "torch.dist-info");
+  fs::create_symlink("torch", site / "torch");
+  fs::create_directory_symlink(".", site / "sgl_kernel");
+  test::write_file(site / "sgl_kernel-1.0.dist-info/METADATA", "Name: sgl-kernel\n");
+  const auto json = looked_at(Box(scratch.path(), {{"VIRTUAL_ENV", "/env"}}, {}, {}));
+  EXPECT_EQ(json["facts"]["sgl_kernel.version"]["value"], "1.0");
+  EXPECT_EQ(json["facts"]["nccl.version"]["state"], "absent");
+}
+
+TEST(Robust, OtherEnvironmentsAreNamed) {
+  const test::Scratch scratch;
+  const fs::path root = scratch.path();
+  const auto environment = [&](const std::string& prefix, const std::string& torch) {
+    write_program(root / prefix / "bin/python3");
+    test::write_file(
+        root / prefix / "lib/python3.12/site-packages" / ("torch-" + torch + ".dist-info") / "METADATA",
+        "Name: torch\n");
+  };
+  environment("active", "2.8.0");
+  environment("home/ada/miniconda3/envs/serve", "2.10.0");
+  environment("pathed", "2.9.0");
+  test::write_file(root / "home/ada/miniconda3/envs/serve/bin/nvcc", "");
+  test::write_file(root / "home/ada/miniconda3/envs/serve/include/cuda.h", "#define CUDA_VERSION 12090\n");
+  const std::map<std::string, std::string> variables = {
+      {"VIRTUAL_ENV", "/active"}, {"PATH", "/pathed/bin:/active/bin"}, {"HOME", "/home/ada"}};
+  const auto json = looked_at(Box(root, variables, {}, {}));
+  EXPECT_EQ(json["facts"]["torch.version"]["value"], "2.8.0");
+  ASSERT_EQ(json["python"]["others"].size(), 2u);
+  EXPECT_EQ(json["python"]["others"][0]["prefix"], "/pathed");
+  EXPECT_EQ(json["python"]["others"][1]["packages"][0]["version"], "2.10.0");
+  EXPECT_EQ(json["facts"]["toolkit.newest"]["value"], "12.9") << "every environment's nvcc is listed";
+  ProbeOptions options;
+  options.python = "/pathed/bin/python3";
+  EXPECT_EQ(looked_at(Box(root, variables, {}, {}), options)["facts"]["torch.version"]["value"], "2.9.0");
+}
+
+TEST(Robust, PackagesAreFoundInPythonsOwnOrder) {
+  const test::Scratch scratch;
+  const fs::path root = scratch.path();
+  write_program(root / "usr/bin/python3.12");
+  fs::create_symlink("python3.12", root / "usr/bin/python3");
+  const auto torch = [&](const std::string& folder, const std::string& version) {
+    test::write_file(root / folder / ("torch-" + version + ".dist-info") / "METADATA", "Name: torch\n");
+  };
+  std::map<std::string, std::string> variables = {{"PATH", "/usr/bin"}, {"HOME", "/home/ada"}};
+  const auto found = [&] {
+    return looked_at(Box(root, variables, {}, {}))["facts"]["torch.version"]["value"].get<std::string>();
+  };
+  torch("usr/lib/python3/dist-packages", "1.0");
+  EXPECT_EQ(found(), "1.0");
+  torch("usr/local/lib/python3.12/dist-packages", "2.0");
+  EXPECT_EQ(found(), "2.0");
+  torch("home/ada/.local/lib/python3.12/site-packages", "3.0");
+  EXPECT_EQ(found(), "3.0") << "the user's own come first";
+  torch("extra", "4.0");
+  variables["PYTHONPATH"] = "/extra";
+  EXPECT_EQ(found(), "4.0");
 }
 
 TEST(Robust, AToolkitHomeWithoutACompilerIsNoCompiler) {
