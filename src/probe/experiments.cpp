@@ -202,7 +202,17 @@ class Deep {
       job.experiment.fact = "deep." + architecture;
       job.blocked = folder_.path().empty() ? "no temporary folder can be made" : blocked;
       job.run = [this, make, architecture, target, compiler](Experiment& experiment, milliseconds left) {
-        make(experiment, target, std::min(left, milliseconds(25'000)));
+        if (is_stuck(compiler)) {
+          experiment.detail = "its compiler did not end before";
+          return;
+        }
+        const milliseconds deadline = std::min(left, options_.compile_deadline);
+        const Clock::time_point begin = Clock::now();
+        make(experiment, target, deadline);
+        if (Clock::now() - begin >= deadline) {
+          const std::lock_guard lock(mutex_);
+          stuck_.insert(compiler);
+        }
         std::error_code error;
         if (experiment.state != "worked" || !fs::exists(target, error)) return;
         const std::lock_guard lock(mutex_);
@@ -251,6 +261,11 @@ class Deep {
       jobs.push_back(std::move(none));
     }
     return jobs;
+  }
+
+  bool is_stuck(const std::string& compiler) {
+    const std::lock_guard lock(mutex_);
+    return stuck_.contains(compiler);
   }
 
   // A cubin that runs on this GPU, or nothing.
@@ -510,6 +525,7 @@ class Deep {
   Folder folder_;
   std::mutex mutex_;
   std::vector<Cubin> cubins_;
+  std::set<std::string> stuck_;  // compilers
   std::vector<Experiment> pairs_;
 };
 

@@ -30,6 +30,8 @@ struct Experiment {
 struct DeepOptions {
   std::filesystem::path program = "/proc/self/exe";  // runs the children; tests put another one here
   std::chrono::milliseconds pair_deadline{10'000};   // of the pairs that one process tries
+  // Of one compilation; a compiler that misses it is not tried again.
+  std::chrono::milliseconds compile_deadline{15'000};
   std::chrono::milliseconds budget{60'000};  // of all together: what is left over is not run, and says so
 };
 

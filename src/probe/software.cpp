@@ -567,7 +567,8 @@ void find_python(const Box& box, const std::string& wanted, Facts& facts) {
     const bool bare = one->packages_folders.empty();
     if (bare && !(may_be_chosen && found == "--python")) continue;
     std::string folders;
-    for (const std::string& folder : one->packages_folders) folders += box.resolve(folder).value_or("") + ":";
+    for (const std::string& folder : one->packages_folders)
+      folders.append(box.resolve(folder).value_or("")).append(":");
     if (!bare && !seen.insert(folders).second) continue;
     for (const std::string& folder : one->packages_folders) {
       add_nvcc(box, facts, folder + "/nvidia/cuda_nvcc/bin/nvcc", "Python");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "probe/experiments.h"
@@ -77,6 +78,35 @@ TEST(Deep, WrongBytesAndCrashesAreFailures) {
   EXPECT_EQ(find(all, "IPC between processes").state, "failed");
   EXPECT_EQ(facts.map.at("deep.vmm").value, "false");
   EXPECT_EQ(facts.map.at("deep.cluster").state, Fact::State::unknown) << "no compiler, so not run";
+}
+
+TEST(Deep, ACompilerThatHangsLeavesTimeForTheRest) {
+  const test::Scratch scratch;
+  Facts facts = two_gpus();
+  for (const char* const version : {"12.9", "13.0"}) {
+    const bool hangs = std::string(version) == "12.9";
+    const fs::path nvcc = scratch.path() / version / "nvcc";
+    test::write_file(nvcc, hangs ? "#!/bin/sh\nsleep 60\n" : "#!/bin/sh\necho made > \"$4\"\n");
+    fs::permissions(nvcc, fs::perms::owner_all);
+    facts.nvccs.push_back({nvcc.string(), nvcc.parent_path().string(), version, "PATH", true});
+  }
+  DeepOptions options;
+  options.program = fake_program(scratch, "exit 0\n");
+  options.compile_deadline = std::chrono::milliseconds(400);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto all = run_experiments(Box("/nonexistent", {}, {}, {}), facts, options);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  std::size_t killed = 0;
+  std::size_t skipped = 0;
+  for (const Experiment& one : all) {
+    if (!one.id.starts_with("compile") || !one.id.ends_with("12.9-nvcc")) continue;
+    killed += one.state == "failed" ? 1U : 0U;
+    skipped += one.state == "not run" ? 1U : 0U;
+  }
+  EXPECT_GE(killed, 1u);
+  EXPECT_EQ(killed + skipped, 3u);
+  EXPECT_EQ(find(all, "compile sm_120 13.0-nvcc").state, "worked");
+  EXPECT_EQ(find(all, "peer path 0>1").state, "failed") << "tried";
 }
 
 TEST(Deep, ASilentChildProvesNothing) {
