@@ -80,7 +80,7 @@ std::vector<std::string> needed_libraries(const std::filesystem::path& path) {
 
 std::string elf_section(const std::filesystem::path& path, std::string_view name) {
   constexpr std::uint64_t most_bytes = 64 << 20;
-  const File file(path);
+  const ElfFile file(path);
   Elf64_Ehdr header{};
   if (!file.read(&header, sizeof header, 0) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
       header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||

@@ -12,15 +12,15 @@
 namespace arb::probe {
 namespace {
 
-bool is_letter(char letter) {
+bool is_latin(char letter) {
   return std::isalpha(static_cast<unsigned char>(letter)) != 0;
 }
-bool is_digit(char letter) {
+bool is_decimal(char letter) {
   return std::isdigit(static_cast<unsigned char>(letter)) != 0;
 }
 // What a folder's name is made of; a blank or a quote ends it.
 bool is_in_name(char letter) {
-  return is_letter(letter) || is_digit(letter) ||
+  return is_latin(letter) || is_decimal(letter) ||
          std::string_view("_-.+@").find(letter) != std::string_view::npos ||
          static_cast<unsigned char>(letter) >= 0x80;
 }
@@ -44,7 +44,7 @@ bool is_anyones(const std::string& name) {
   return std::ranges::find(words, lower(name)) != words.end();
 }
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
+void replace_each(std::string& text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
 }
@@ -69,9 +69,9 @@ void replace_name(std::string& text, const std::string& name, std::string_view t
     const std::size_t end = at + wanted.size();
     const char before = at == 0 ? ' ' : searched[at - 1];
     const char after = end == searched.size() ? ' ' : searched[end];
-    const bool digits = is_digit(wanted.front());
-    bool stands = !is_letter(before) && !is_letter(after) && !(digits && is_digit(before)) &&
-                  !(is_digit(wanted.back()) && is_digit(after));
+    const bool digits = is_decimal(wanted.front());
+    bool stands = !is_latin(before) && !is_latin(after) && !(digits && is_decimal(before)) &&
+                  !(is_decimal(wanted.back()) && is_decimal(after));
     if (wanted.size() == 1) stands = before == '/' && (after == '/' || !is_in_name(after));
     if (!stands) {
       at = end;
@@ -171,13 +171,13 @@ std::string Names::left_out(std::string text) const {
   // What is left of "turing.example.org" where the box calls itself "turing".
   for (std::size_t at = text.find("<host>."); at != std::string::npos; at = text.find("<host>.", at + 6)) {
     std::size_t end = at + 6;
-    while (end + 1 < text.size() && text[end] == '.' && is_letter(text[end + 1])) {
+    while (end + 1 < text.size() && text[end] == '.' && is_latin(text[end + 1])) {
       ++end;
-      while (end < text.size() && (is_letter(text[end]) || is_digit(text[end]) || text[end] == '-')) ++end;
+      while (end < text.size() && (is_latin(text[end]) || is_decimal(text[end]) || text[end] == '-')) ++end;
     }
     text.erase(at + 6, end - at - 6);
   }
-  replace_all(text, "<host>.<host>", "<host>");
+  replace_each(text, "<host>.<host>", "<host>");
   return text;
 }
 

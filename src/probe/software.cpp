@@ -541,7 +541,8 @@ void find_python(const Box& box, const std::string& wanted, Facts& facts) {
   if (wanted.find('/') != std::string::npos) {
     places.emplace_back(wanted, "--python");
   } else if (!wanted.empty()) {
-    for (const std::string& folder : path) places.emplace_back(folder + "/" + wanted, "--python");
+    for (const std::string& folder : path)
+      places.emplace_back(fmt::format("{}/{}", folder, wanted), "--python");
   }
   const std::size_t asked_for = places.size();
   for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
