@@ -153,7 +153,10 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
   std::vector<std::string> bundles = {""};
   std::vector<std::string> nccls = {""};
   if (!emulated) {
-    bundles = select_bundles(sweep.toolkits, machine.bundles);
+    // NCCL has no toolkit: a run of it alone has loaded no bundle to select from.
+    const bool kernels =
+        std::ranges::any_of(contenders, [](const CatalogRow* row) { return row->source == Source::kernel; });
+    bundles = kernels ? select_bundles(sweep.toolkits, machine.bundles) : std::vector<std::string>{};
     nccls = machine.nccls;
   } else if (!sweep.toolkits.empty()) {
     plan.remarks.emplace_back(

@@ -145,6 +145,16 @@ TEST(Plan, WhatCannotTakePartIsSaid) {
   EXPECT_NE(message_of(only_nccl, machine).find("nothing to run"), std::string::npos);
 }
 
+TEST(Plan, NcclAloneNeedsNoBundle) {
+  Machine machine = two_gpus();
+  machine.bundles = {};
+  Sweep sweep = small_sweep();
+  sweep.toolkits = {"13.0"};
+  sweep.contenders = {
+      std::string(std::ranges::find(catalog(), Source::nccl, &CatalogRow::source)->contender)};
+  EXPECT_FALSE(make_plan(sweep, machine).cells.empty());
+}
+
 TEST(Plan, TheUsersCountsWin) {
   Sweep sweep = small_sweep();
   sweep.samples = 7;
