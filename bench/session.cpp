@@ -295,6 +295,10 @@ std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint3
   auto backend = std::make_unique<WorkerBackend>(setup);
   if (machine_.nccls.empty() && with_nccl) {
     machine_.nccls = backend->nccl_names();
+    const std::vector<std::string> problems = backend->nccl_window_problems();
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      if (!problems[i].empty()) machine_.nccl_window_problems[machine_.nccls[i]] = problems[i];
+    }
     const std::vector<std::string> paths = backend->nccl_paths();
     for (std::size_t i = 0; i < paths.size(); ++i)
       environment_.nccls.push_back({machine_.nccls[i], paths[i]});

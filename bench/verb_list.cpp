@@ -25,6 +25,7 @@ struct NcclEntry {
   std::string path;
   std::string version;
   std::string problem;
+  std::string window_problem;
 };
 
 // Each library is loaded by a worker of its own: two NCCLs in one process get in each other's way.
@@ -33,7 +34,7 @@ std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& in
   for (const std::string& library : nccl_candidates(options.nccl_paths)) {
     WorkerConfig config;
     config.nccl_library = library;
-    NcclEntry entry{.path = library, .version = {}, .problem = {}};
+    NcclEntry entry{.path = library, .version = {}, .problem = {}, .window_problem = {}};
     try {
       WorkerProcess worker({.who = fmt::format("the worker of NCCL {}", library),
                             .program = options.worker_program,
@@ -47,6 +48,7 @@ std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& in
       if (reply.hello) {
         entry.version = reply.hello->nccl_version;
         entry.problem = reply.hello->nccl_problem;
+        entry.window_problem = reply.hello->nccl_window_problem;
         if (!reply.hello->nccl_path.empty()) entry.path = reply.hello->nccl_path;
       }
     } catch (const WorkerLost& lost) {
@@ -58,6 +60,29 @@ std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& in
     if (!known) entries.push_back(std::move(entry));
   }
   return entries;
+}
+
+// Why a contender of NCCL's cannot run here; empty: it can, and so for kernels, whose bundles are listed.
+std::string why_not(const CatalogRow& row, const DriverFound& driver, const std::vector<NcclEntry>& nccls) {
+  if (row.source != Source::nccl) return "";
+  if (!driver.problem.empty()) return driver.problem;
+  if (choose_gpus(driver, std::nullopt).devices.empty()) return choose_gpus(driver, std::nullopt).why_none;
+  std::string why = "no NCCL was found; --nccl PATH takes a libnccl.so.2";
+  for (const NcclEntry& nccl : nccls) {
+    if (!nccl.problem.empty()) continue;
+    if (!needs_windows(row) || nccl.window_problem.empty()) return "";
+    why = nccl.window_problem;
+  }
+  return why;
+}
+
+// "NCCL_P2P_LEVEL=SYS NCCL_MIN_NCHANNELS=8", "in a symmetric window"; empty for NCCL as it is.
+std::string configuration_of(const CatalogRow& row) {
+  std::string text;
+  for (const NcclVariable& variable : row.nccl_variables)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", variable.name, variable.value);
+  if (needs_windows(row)) text += text.empty() ? "in a symmetric window" : ", in a symmetric window";
+  return text;
 }
 
 ExitCode list(const ListOptions& options, const Terminal& terminal, const Interrupt& interrupt, Log& log) {
@@ -83,6 +108,9 @@ ExitCode list(const ListOptions& options, const Terminal& terminal, const Interr
                     {"in_place", row.in_place},
                     {"sum_order", row.sum_order}};
       if (!row.kernel.empty()) entry["kernel"] = row.kernel;
+      for (const NcclVariable& variable : row.nccl_variables)
+        entry["variables"][variable.name] = variable.value;
+      if (const std::string why = why_not(row, driver, nccls); !why.empty()) entry["cannot_run"] = why;
       json["contenders"].push_back(std::move(entry));
     }
     json["bundles"] = Json::array();
@@ -124,9 +152,14 @@ ExitCode list(const ListOptions& options, const Terminal& terminal, const Interr
     std::ostream& out = terminal.out;
     out << "contenders\n";
     for (const CatalogRow& row : catalog()) {
-      out << fmt::format("  {:<26} {:<10} {:<14} {}\n", row.contender,
+      const std::string configuration = configuration_of(row);
+      const std::string reason = why_not(row, driver, nccls);
+      const std::string why = reason.substr(0, reason.find(';'));  // what would help stands further down
+      out << fmt::format("  {:<26} {:<10} {:<14} {}{}{}\n", row.contender,
                          row.style == Style::symmetric ? "symmetric" : "staged",
-                         row.in_place ? "out, in place" : "out of place", row.sum_order);
+                         row.in_place ? "out, in place" : "out of place", row.sum_order,
+                         configuration.empty() ? "" : "; " + configuration,
+                         why.empty() ? "" : "; cannot run here: " + why);
     }
     out << fmt::format("kernel bundles in {}\n", folder.string());
     for (const Bundle& bundle : bundles.bundles) {

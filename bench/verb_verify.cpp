@@ -106,7 +106,7 @@ class Verify {
 
  private:
   [[nodiscard]] std::vector<VerifyTeam> teams(std::uint32_t gpus) const;
-  [[nodiscard]] std::vector<Arm> arms_of(const Session& session, VerifyTeam team) const;
+  [[nodiscard]] std::vector<Arm> arms_of(const Session& session, VerifyTeam team);
   void verify_team(Session& session, VerifyTeam team, double share_s);
   [[nodiscard]] bool wants(const CatalogRow& row) const;
   void pass_gate();
@@ -158,7 +158,7 @@ bool Verify::wants(const CatalogRow& row) const {
          std::ranges::find(options_.run.contenders, row.contender) != options_.run.contenders.end();
 }
 
-std::vector<Arm> Verify::arms_of(const Session& session, VerifyTeam team) const {
+std::vector<Arm> Verify::arms_of(const Session& session, VerifyTeam team) {
   std::vector<Arm> arms;
   for (const CatalogRow& row : catalog()) {
     if (!wants(row) || !can_verify(row, team.ranks)) continue;
@@ -168,8 +168,16 @@ std::vector<Arm> Verify::arms_of(const Session& session, VerifyTeam team) const 
       for (const std::string& bundle : session.machine().bundles)
         arms.push_back({.row = &row, .bundle = bundle, .nccl = "", .team = team});
     } else if (!team.oversubscribed()) {
-      for (const std::string& nccl : session.machine().nccls)
+      const auto& problems = session.machine().nccl_window_problems;
+      for (const std::string& nccl : session.machine().nccls) {
+        // By name it is tried, and refused.
+        if (const auto found = problems.find(nccl);
+            needs_windows(row) && found != problems.end() && options_.run.contenders.empty()) {
+          log_.sentence(fmt::format("{} is left out: {}", row.contender, found->second));
+          continue;
+        }
         arms.push_back({.row = &row, .bundle = "", .nccl = nccl, .team = team});
+      }
     }
   }
   return arms;

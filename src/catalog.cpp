@@ -211,6 +211,7 @@ constexpr std::string_view rank_order = "rank order, fp32, one rounding";
 constexpr CatalogRow usual{.contender = "",
                            .kernel = "",
                            .source = Source::kernel,
+                           .nccl_variables = {},
                            .style = Style::staged,
                            .in_place = true,
                            .in_place_refusal = "",
@@ -234,6 +235,20 @@ constexpr CatalogRow row(std::string_view contender, std::string_view kernel, Ch
   change(made);
   return made;
 }
+
+// NCCL as it is.
+constexpr void as_nccl(CatalogRow& r) {
+  r.source = Source::nccl;
+  r.scratch_bytes = no_scratch;
+  r.rank_order = false;
+  r.sum_order = "NCCL's choice";
+  r.roundings = rounding_per_addition;
+  r.shape = no_shape;
+  r.wire_bytes_theory = unknown_wire_bytes;
+}
+// For PCIe boxes: left alone, NCCL goes through host memory between GPUs that meet only at a host bridge, and
+// takes too few channels.
+constexpr std::array tuned{NcclVariable{"NCCL_P2P_LEVEL", "SYS"}, NcclVariable{"NCCL_MIN_NCHANNELS", "8"}};
 
 constexpr std::array rows{
     row("one_shot_pull", "one_shot_pull", [](CatalogRow&) {}),
@@ -301,15 +316,16 @@ constexpr std::array rows{
           r.shape = hierarchical_shape;
           r.wire_bytes_theory = hierarchical_wire_bytes;
         }),
-    row("nccl", "",
+    row("nccl", "", as_nccl),
+    row("nccl_tuned", "",
         [](CatalogRow& r) {
-          r.source = Source::nccl;
-          r.scratch_bytes = no_scratch;
-          r.rank_order = false;
-          r.sum_order = "NCCL's choice";
-          r.roundings = rounding_per_addition;
-          r.shape = no_shape;
-          r.wire_bytes_theory = unknown_wire_bytes;
+          as_nccl(r);
+          r.nccl_variables = tuned;
+        }),
+    row("nccl_symmetric", "",
+        [](CatalogRow& r) {
+          as_nccl(r);
+          r.style = Style::symmetric;
         }),
 };
 
@@ -322,6 +338,10 @@ std::span<const CatalogRow> catalog() {
 const CatalogRow* find_contender(std::string_view contender) {
   const auto* const row = std::ranges::find(rows, contender, &CatalogRow::contender);
   return row == rows.end() ? nullptr : row;
+}
+
+bool needs_windows(const CatalogRow& row) {
+  return row.source == Source::nccl && row.style == Style::symmetric;
 }
 
 Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape) {

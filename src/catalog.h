@@ -15,12 +15,20 @@ namespace arb {
 
 enum class Source : std::uint8_t { kernel, nccl };  // a kernel of ours, or NCCL in one configuration
 
+// A setting that makes an NCCL configuration: a variable of the environment of its process.
+struct NcclVariable {
+  std::string_view name;
+  std::string_view value;
+};
+
 struct CatalogRow {
   std::string_view
       contender;            // stable name, keys results: "two_shot_pull", "two_shot_pull/symmetric", "nccl"
   std::string_view kernel;  // the file kernels/<kernel>.cu; empty for NCCL
   Source source;
-  Style style;    // staged or symmetric; staged for NCCL
+  // NCCL's configuration together with `style`; a user's own value of a variable wins. None for kernels.
+  std::span<const NcclVariable> nccl_variables;
+  Style style;    // staged or symmetric; NCCL symmetric: tensors in memory registered as a window
   bool in_place;  // false: refused, with `in_place_refusal` as the sentence
   std::string_view in_place_refusal;
   // Scratch behind the flags (abi.h) for messages of up to `capacity_bytes`.
@@ -45,6 +53,8 @@ struct CatalogRow {
 std::span<const CatalogRow> catalog();
 // The row of a contender by its exact name, or nullptr.
 const CatalogRow* find_contender(std::string_view contender);
+// Whether the tensors of an NCCL contender lie in a symmetric window, which NCCL has from 2.27 on.
+bool needs_windows(const CatalogRow& row);
 // One call of a contender on one rank.
 Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape);
 // The function that a bundle exports for a row: "<kernel>__<dtype>_n<ranks>", ranks 2, 4, 8, else "x".

@@ -195,7 +195,14 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
       plan.remarks.push_back(
           fmt::format("{} does not run in place: {}", row->contender, row->in_place_refusal));
     }
-    columns.push_back({row, row->source == Source::nccl ? nccls : bundles});
+    Column column{row, row->source == Source::nccl ? nccls : bundles};
+    if (needs_windows(*row) && !asked_for) {
+      for (const auto& [nccl, problem] : machine.nccl_window_problems) {
+        if (std::erase(column.variants, nccl) != 0)
+          plan.remarks.push_back(fmt::format("{} is left out: {}", row->contender, problem));
+      }
+    }
+    columns.push_back(std::move(column));
   }
 
   for (const Dtype dtype : sweep.dtypes) {

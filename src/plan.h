@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct Machine {
       0;  // ranks [k * island_ranks, (k + 1) * island_ranks) are close; 0: no islands
   std::vector<std::string> bundles;  // names, without support; none when emulated
   std::vector<std::string> nccls;    // versions; none when emulated
+  std::map<std::string, std::string> nccl_window_problems =
+      {};  // why one has no symmetric windows; only those
 };
 
 struct Plan {
@@ -77,7 +80,8 @@ std::vector<std::string> select_bundles(const std::vector<std::string>& wanted,
 void check_sweep(const Sweep& sweep);
 // The cells, ordered dtype, size, contender, toolkit or NCCL, cache, place, mode. Size comes before contender
 // for three reasons: the table's blocks (one a size, the best marked) fill one after the other, contenders
-// that are compared run within seconds of each other, and buffers grow once a size. Throws UsageError when a
+// that are compared run within seconds of each other, and buffers grow once a size. What an NCCL is too old for is
+// left out unless the sweep names it: its cells are then refused one by one. Throws UsageError when a
 // name is unknown (and suggests the nearest), or nothing is left to run.
 Plan make_plan(const Sweep& sweep, const Machine& machine);
 

@@ -55,6 +55,7 @@ void fields(Is<Hello> auto& hello, Visitor& visit) {
   visit("nccl_version", hello.nccl_version);
   visit("nccl_path", hello.nccl_path);
   visit("nccl_problem", hello.nccl_problem);
+  visit("nccl_window_problem", hello.nccl_window_problem);
 }
 
 template <typename Visitor>

@@ -83,6 +83,7 @@ struct Hello {
   std::string nccl_version;         // "2.28.9+cuda13.0"; empty without NCCL
   std::string nccl_path;            // the file really loaded
   std::string nccl_problem;         // why nccl_library could not be loaded; empty when it was
+  std::string nccl_window_problem;  // why it has no symmetric windows; empty when it has
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
+#include "catalog.h"
 #include "measure.h"
 #include "plan.h"
 #include "worker_group.h"
@@ -24,16 +26,23 @@ constexpr milliseconds quit_patience{5'000};
 struct WorkerBackend::Member {
   std::string who;
   std::string nccl_name;  // empty: the kernels' worker
+  std::string contender;  // whose configuration NCCL has; empty: as it is, and for kernels
   WorkerConfig config;
+  std::map<std::string, std::string> variables;
   std::string log;  // name of its log without the extension
   std::unique_ptr<WorkerGroup> group;
   Hello hello;
 };
 
+bool WorkerBackend::is_plain_nccl(const Member& member) {
+  return !member.nccl_name.empty() && member.contender.empty();
+}
+
 WorkerBackend::Member WorkerBackend::make_member(std::string who, const std::string& log, World world) const {
   Member made;
   made.who = std::move(who);
   made.log = log;
+  made.variables = setup_.variables;
   made.config.devices = setup_.devices;
   if (!setup_.support_folder.empty()) made.config.bundle_folders = {setup_.support_folder};
   made.config.deadline_ms = static_cast<std::uint64_t>(setup_.deadline.count());
@@ -86,7 +95,7 @@ void WorkerBackend::start(Member& member) const {
         {.who = processes ? fmt::format("{} (rank {})", member.who, rank) : member.who,
          .program = setup_.program,
          .arguments = worker_arguments(config),
-         .variables = setup_.variables,
+         .variables = member.variables,
          .log_file = setup_.log_folder.empty() ? "" : setup_.log_folder / (member.log + of_rank + ".log"),
          .interrupt = setup_.interrupt});
   }
@@ -109,14 +118,43 @@ Reply WorkerBackend::ask(Member& member, const Request& request, milliseconds de
   return member.group->request(request, deadline, doing);
 }
 
-WorkerBackend::Member& WorkerBackend::member_of(const Cell& cell) {
+WorkerBackend::Member& WorkerBackend::plain_nccl(const std::string& nccl_name) {
   for (const auto& member : members_) {
-    if (member->nccl_name == cell.nccl) return *member;
+    if (is_plain_nccl(*member) && member->nccl_name == nccl_name) return *member;
   }
-  throw EnvironmentError(fmt::format("no worker has NCCL {}", cell.nccl));
+  throw EnvironmentError(fmt::format("no worker has NCCL {}", nccl_name));
+}
+
+WorkerBackend::Member& WorkerBackend::member_of(const Cell& cell) {
+  const CatalogRow* const row = find_contender(cell.contender);
+  const bool configured =
+      row != nullptr && row->source == Source::nccl && (!row->nccl_variables.empty() || needs_windows(*row));
+  const std::string configuration = configured ? cell.contender : "";
+  for (const auto& member : members_) {
+    if (member->nccl_name == cell.nccl && member->contender == configuration) return *member;
+  }
+  const Member& plain = plain_nccl(cell.nccl);
+  auto made =
+      std::make_unique<Member>(make_member(fmt::format("{} as {}", plain.who, cell.contender),
+                                           fmt::format("{}-{}", plain.log, cell.contender), setup_.world));
+  made->nccl_name = plain.nccl_name;
+  made->contender = configuration;
+  made->config.nccl_library = plain.config.nccl_library;
+  for (const NcclVariable& variable : row->nccl_variables) {
+    const std::string name(variable.name);
+    // The user's own value wins; the worker sees it, and its rows say so.
+    if (std::getenv(name.c_str()) == nullptr) made->variables.try_emplace(name, variable.value);
+  }
+  members_.push_back(std::move(made));
+  return *members_.back();
 }
 
 Outcome WorkerBackend::run(const Cell& cell) {
+  if (const CatalogRow* const row = find_contender(cell.contender); row != nullptr && needs_windows(*row)) {
+    Outcome refused;
+    refused.failure = plain_nccl(cell.nccl).hello.nccl_window_problem;
+    if (!refused.failure.empty()) return refused;
+  }
   const auto expected =
       std::chrono::ceil<milliseconds>(std::chrono::duration<double, std::micro>(expected_us(cell)));
   // A hang on a device ends with the worker's own deadline and a sentence that says who waits for whom; this
@@ -176,7 +214,7 @@ const Hello& WorkerBackend::hello() const {
 std::vector<std::string> WorkerBackend::nccl_names() const {
   std::vector<std::string> names;
   for (const auto& member : members_) {
-    if (!member->nccl_name.empty()) names.push_back(member->nccl_name);
+    if (is_plain_nccl(*member)) names.push_back(member->nccl_name);
   }
   return names;
 }
@@ -184,9 +222,17 @@ std::vector<std::string> WorkerBackend::nccl_names() const {
 std::vector<std::string> WorkerBackend::nccl_paths() const {
   std::vector<std::string> paths;
   for (const auto& member : members_) {
-    if (!member->nccl_name.empty()) paths.push_back(member->hello.nccl_path);
+    if (is_plain_nccl(*member)) paths.push_back(member->hello.nccl_path);
   }
   return paths;
+}
+
+std::vector<std::string> WorkerBackend::nccl_window_problems() const {
+  std::vector<std::string> problems;
+  for (const auto& member : members_) {
+    if (is_plain_nccl(*member)) problems.push_back(member->hello.nccl_window_problem);
+  }
+  return problems;
 }
 
 void WorkerBackend::quit() {

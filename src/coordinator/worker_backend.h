@@ -1,5 +1,5 @@
-// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library; or, with world
-// processes, so many a rank.
+// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library and configuration; or,
+// with world processes, so many a rank.
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,12 @@ struct WorkerSetup {
   const Interrupt* interrupt = nullptr;  // must outlive the backend
 };
 
-// A worker is started when it is first needed, and again after it was lost or a cell failed in it. All its
-// figures are measured.
+// Each NCCL as it is has a worker from the start, which shows whether the library is of use; other
+// configurations get theirs with their first cell. A worker is started again after it was lost or a cell failed
+// in it. All figures are measured.
 class WorkerBackend final : public Backend {
  public:
-  // Starts every worker and greets it. Throws EnvironmentError (a bundle or a library of the user's does not
+  // Starts the kernels' worker and one for each NCCL, and greets them. Throws EnvironmentError (a bundle or a library of the user's does not
   // load, or the driver refuses), WorkerLost, Interrupted.
   explicit WorkerBackend(WorkerSetup setup);
   ~WorkerBackend() override;
@@ -57,6 +58,8 @@ class WorkerBackend final : public Backend {
   // same).
   [[nodiscard]] std::vector<std::string> nccl_names() const;
   [[nodiscard]] std::vector<std::string> nccl_paths() const;
+  // Why each has no symmetric windows, one sentence; empty where it has.
+  [[nodiscard]] std::vector<std::string> nccl_window_problems() const;
   // One sentence on each NCCL that was tried and not taken.
   [[nodiscard]] const std::vector<std::string>& remarks() const { return remarks_; }
   // Ends all workers, politely.
@@ -64,7 +67,11 @@ class WorkerBackend final : public Backend {
 
  private:
   struct Member;
+  // The worker of NCCL as it is.
+  Member& plain_nccl(const std::string& nccl_name);
+  // Made, but not started, where it is not there yet.
   Member& member_of(const Cell& cell);
+  static bool is_plain_nccl(const Member& member);
   Member make_member(std::string who, const std::string& log, World world) const;
   void start(Member& member) const;
   Reply ask(Member& member, const Request& request, std::chrono::milliseconds deadline,

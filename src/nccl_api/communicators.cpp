@@ -96,11 +96,17 @@ Communicators::Communicators(Library library, std::uint32_t rank, std::uint32_t 
 Communicators::Communicators(Communicators&& other) noexcept
     : library_(std::move(other.library_)),
       comms_(std::exchange(other.comms_, {})),
+      windows_(std::exchange(other.windows_, {})),
       first_rank_(other.first_rank_),
       all_ranks_(other.all_ranks_),
       broken_(other.broken_) {}
 
 Communicators::~Communicators() {
+  try {
+    if (!broken_) deregister_windows();
+  } catch (const Error&) {
+    broken_ = true;
+  }
   if (broken_) {
     abort();
     return;
@@ -111,6 +117,7 @@ Communicators::~Communicators() {
 void Communicators::abort() noexcept {
   for (entry::Comm* const comm : comms_) library_.entries().comm_abort(comm);
   comms_.clear();
+  windows_.clear();
 }
 
 void Communicators::expect(entry::Result result, const char* call, std::size_t rank) {
@@ -142,6 +149,39 @@ void Communicators::all_reduce(std::span<const void* const> inputs, std::span<vo
   const entry::Result ended = entries.group_end();
   if (result != entry::Result::success) expect(result, "ncclAllReduce", rank);
   expect(ended, "ncclGroupEnd", 0);
+}
+
+bool Communicators::register_windows(std::span<void* const> memory, std::uint64_t bytes) {
+  if (!library_.window_problem().empty()) throw Error(library_.window_problem());
+  if (memory.size() != ranks() || !windows_.empty()) {
+    throw Error(fmt::format("a window of {} ranks got memory of {}, or there is one already", ranks(),
+                            memory.size()));
+  }
+  const entry::Entries& entries = library_.entries();
+  // NCCL fills these in when the group ends, or leaves them as they are.
+  std::vector<entry::Window*> windows(ranks(), nullptr);
+  expect(entries.group_start(), "ncclGroupStart", 0);
+  entry::Result result = entry::Result::success;
+  std::size_t rank = 0;
+  for (; rank < ranks(); ++rank) {
+    result = entries.comm_window_register(comms_[rank], memory[rank], bytes, &windows[rank],
+                                          entry::window_symmetric);
+    if (result != entry::Result::success) break;
+  }
+  const entry::Result ended = entries.group_end();
+  if (result != entry::Result::success) expect(result, "ncclCommWindowRegister", rank);
+  expect(ended, "registering windows (ncclGroupEnd)", 0);
+  windows_ = std::move(windows);
+  return std::ranges::find(windows_, nullptr) == windows_.end();
+}
+
+void Communicators::deregister_windows() {
+  const std::vector<entry::Window*> windows = std::exchange(windows_, {});
+  for (std::size_t rank = 0; rank < windows.size(); ++rank) {
+    if (windows[rank] == nullptr) continue;
+    expect(library_.entries().comm_window_deregister(comms_[rank], windows[rank]), "ncclCommWindowDeregister",
+           rank);
+  }
 }
 
 void Communicators::check() {

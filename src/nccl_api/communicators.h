@@ -14,6 +14,7 @@ namespace arb::nccl {
 
 namespace entry {
 struct Comm;
+struct Window;
 enum class Result : unsigned;
 }  // namespace entry
 
@@ -34,8 +35,8 @@ class Communicators {
   // Sets one rank of `count` up, on the device of the current context, together with the processes of the
   // others; waits for them without a deadline. Throws nccl::Error.
   Communicators(Library library, std::uint32_t rank, std::uint32_t count, const UniqueId& id);
-  // Never throws and hides no hang: a communicator whose call failed is aborted, any other destroyed, which
-  // waits for the work given to it.
+  // Never throws and hides no hang: a communicator whose call failed is aborted, any other gives its window
+  // back and is destroyed, which waits for the work given to it.
   ~Communicators();
   Communicators(Communicators&& other) noexcept;
   Communicators& operator=(Communicators&&) = delete;
@@ -53,6 +54,15 @@ class Communicators {
   void all_reduce(std::span<const void* const> inputs, std::span<void* const> outputs,
                   std::uint64_t count_elements, Dtype dtype, std::span<void* const> streams);
 
+  // Registers `bytes` at memory[r] (nccl::Memory) of each rank of this process as a symmetric window, in one
+  // group; the window before must be gone. A step that the ranks of all processes take together with the same
+  // size; it waits for them without a deadline. False where NCCL reports success and has registered nothing.
+  // Throws nccl::Error, as all_reduce; also where the library has no windows.
+  bool register_windows(std::span<void* const> memory, std::uint64_t bytes);
+  // Gives the window back, if there is one: a step of this process alone, which must be done before its memory
+  // is freed, and when no work that uses it is under way. Throws nccl::Error.
+  void deregister_windows();
+
   // Throws nccl::Error where work given earlier has failed since (a lost link, a fault in a kernel).
   void check();
 
@@ -66,8 +76,9 @@ class Communicators {
 
   Library library_;
   std::vector<entry::Comm*> comms_;
-  std::size_t first_rank_ = 0;  // of comms_
-  std::size_t all_ranks_ = 0;   // of all processes
+  std::vector<entry::Window*> windows_;  // one a rank of this process, or none
+  std::size_t first_rank_ = 0;           // of comms_
+  std::size_t all_ranks_ = 0;            // of all processes
   bool broken_ = false;
 };
 

@@ -13,6 +13,8 @@
 namespace arb::nccl {
 namespace {
 
+constexpr std::string_view symmetric_protocol = "symmetric";
+
 // Reads a log line's remainder piece by piece; every step says whether it fitted.
 class Scanner {
  public:
@@ -69,7 +71,7 @@ std::optional<Choice> choice_of_algorithm(std::string_view text) {
 // "AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 8 nthreads 512"
 std::optional<Choice> choice_of_kernel(std::string_view text) {
   Choice choice;
-  choice.protocol = "symmetric";
+  choice.protocol = symmetric_protocol;
   Scanner scan(text);
   if (!scan.literal("AllReduce [Symmetric]: ") || !scan.number(choice.bytes) ||
       !scan.literal(" Bytes -> Kernel ") || !scan.word(choice.algorithm) || !scan.literal(" nchannels ") ||
@@ -93,6 +95,10 @@ std::string_view transport_of(std::string_view text) {
 constexpr std::array settings{"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"};
 
 }  // namespace
+
+bool is_symmetric(const Choice& choice) {
+  return choice.protocol == symmetric_protocol;
+}
 
 std::string describe(const Choice& choice) {
   return fmt::format("{} {} {} channel{}{}{}", choice.algorithm, choice.protocol, choice.channels,
@@ -183,10 +189,11 @@ std::string DebugLog::last_choice() {
   return choice ? describe(*choice) : "";
 }
 
-std::string DebugLog::last_choice(std::uint64_t bytes) {
+std::optional<Choice> DebugLog::choice_for(std::uint64_t bytes) {
   read_on();
-  const auto choice = parser_.newest();
-  return choice && choice->bytes == bytes ? describe(*choice) : "";
+  auto choice = parser_.newest();
+  if (choice && choice->bytes != bytes) choice.reset();
+  return choice;
 }
 
 }  // namespace arb::nccl

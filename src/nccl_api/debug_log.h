@@ -21,6 +21,8 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
+// Whether it was a kernel for symmetric windows.
+bool is_symmetric(const Choice& choice);
 // "RING LL 8 channels P2P/CUMEM"; several transports joined by '+'.
 std::string describe(const Choice& choice);
 
@@ -60,8 +62,8 @@ class DebugLog {
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
   // "RING LL 8 channels P2P/CUMEM" for the newest allreduce; empty when unknown, never a guess.
   std::string last_choice();
-  // The same, empty also when the newest allreduce was of another size (bytes of one rank's tensor).
-  std::string last_choice(std::uint64_t bytes);
+  // The choice itself; empty also when the newest allreduce was of another size (bytes of one rank's tensor).
+  std::optional<Choice> choice_for(std::uint64_t bytes);
 
  private:
   void read_on();

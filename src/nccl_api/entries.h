@@ -8,6 +8,7 @@ namespace arb::nccl::entry {
 
 struct Comm;    // opaque: one rank's communicator
 struct Stream;  // opaque: a CUstream, which is also a cudaStream_t
+struct Window;  // opaque: one rank's part of registered memory
 struct UniqueId {
   char internal[128];
 };
@@ -24,6 +25,7 @@ enum class Result : unsigned {
 };
 enum class DataType : unsigned { float16 = 6, float32 = 7, bfloat16 = 9 };
 enum class Operation : unsigned { sum = 0 };
+inline constexpr int window_symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
 
 using GetVersion = Result(int* code);
 using GetErrorString = const char*(Result);
@@ -38,6 +40,10 @@ using GroupStart = Result();
 using GroupEnd = Result();
 using AllReduce = Result(const void* input, void* output, std::size_t count_elements, DataType, Operation,
                          Comm*, Stream*);
+using MemAlloc = Result(void** memory, std::size_t bytes);
+using MemFree = Result(void* memory);
+using CommWindowRegister = Result(Comm*, void* memory, std::size_t bytes, Window** window, int flags);
+using CommWindowDeregister = Result(Comm*, Window*);
 
 // Every entry that communicators need; filled when a library is opened.
 struct Entries {
@@ -53,6 +59,11 @@ struct Entries {
   GroupStart* group_start = nullptr;
   GroupEnd* group_end = nullptr;
   AllReduce* all_reduce = nullptr;
+  // For windows, from NCCL 2.27 on; nullptr before (memory: from 2.19 on).
+  MemAlloc* mem_alloc = nullptr;
+  MemFree* mem_free = nullptr;
+  CommWindowRegister* comm_window_register = nullptr;
+  CommWindowDeregister* comm_window_deregister = nullptr;
 };
 
 }  // namespace arb::nccl::entry

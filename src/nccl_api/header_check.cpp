@@ -51,6 +51,16 @@ template <>
 struct Theirs<Stream*> {
   using type = cudaStream_t;
 };
+#if NCCL_VERSION_CODE >= 22700
+template <>
+struct Theirs<Window*> {
+  using type = ncclWindow_t;
+};
+template <>
+struct Theirs<Window**> {
+  using type = ncclWindow_t*;
+};
+#endif
 template <typename Return, typename... Arguments>
 struct Theirs<Return(Arguments...)> {
   using type = theirs<Return>(theirs<Arguments>...);
@@ -72,6 +82,15 @@ static_assert(same_function<CommGetAsyncError, decltype(::ncclCommGetAsyncError)
 static_assert(same_function<GroupStart, decltype(::ncclGroupStart)>);
 static_assert(same_function<GroupEnd, decltype(::ncclGroupEnd)>);
 static_assert(same_function<AllReduce, decltype(::ncclAllReduce)>);
+#if NCCL_VERSION_CODE >= 21900
+static_assert(same_function<MemAlloc, decltype(::ncclMemAlloc)>);
+static_assert(same_function<MemFree, decltype(::ncclMemFree)>);
+#endif
+#if NCCL_VERSION_CODE >= 22700
+static_assert(same_function<CommWindowRegister, decltype(::ncclCommWindowRegister)>);
+static_assert(same_function<CommWindowDeregister, decltype(::ncclCommWindowDeregister)>);
+static_assert(window_symmetric == NCCL_WIN_COLL_SYMMETRIC);
+#endif
 
 // Enums are passed as their underlying integers, so size and values are what the call depends on.
 template <typename Ours>

@@ -54,6 +54,19 @@ const char* fill(void* handle, entry::Entries& entries) {
   return missing;
 }
 
+// The first entry for windows that the library lacks, or nullptr.
+const char* fill_windows(void* handle, entry::Entries& entries) {
+  const char* missing = nullptr;
+  const auto want = [&](const char* symbol, auto& function) {
+    if (!find_entry(handle, symbol, function) && missing == nullptr) missing = symbol;
+  };
+  want("ncclCommWindowRegister", entries.comm_window_register);
+  want("ncclCommWindowDeregister", entries.comm_window_deregister);
+  want("ncclMemAlloc", entries.mem_alloc);
+  want("ncclMemFree", entries.mem_free);
+  return missing;
+}
+
 // The file that an address comes from, links resolved; as named where that fails.
 std::string file_of(const void* address, const fs::path& named) {
   Dl_info info{};
@@ -72,6 +85,7 @@ struct Library::Loaded {
   std::string cuda_build;
   std::string name;
   std::string path;
+  std::string window_problem;
 };
 
 Library::Library(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
@@ -112,6 +126,10 @@ Library Library::open(const std::filesystem::path& path) {
     loaded->cuda_build = in_file->cuda_build;
     loaded->name = in_file->name;
   }
+  if (const char* const missing = fill_windows(loaded->handle.get(), loaded->entries)) {
+    loaded->window_problem =
+        fmt::format("NCCL {} has no {}: symmetric windows need NCCL 2.27 or later", loaded->name, missing);
+  }
   return Library(std::move(loaded));
 }
 
@@ -130,6 +148,9 @@ const std::string& Library::name() const {
 }
 const std::string& Library::path() const {
   return loaded_->path;
+}
+const std::string& Library::window_problem() const {
+  return loaded_->window_problem;
 }
 const entry::Entries& Library::entries() const {
   return loaded_->entries;

@@ -34,6 +34,8 @@ class Library {
       const;                                      // "13.0": what it was built with; empty: it does not say
   [[nodiscard]] const std::string& name() const;  // "2.28.9+cuda13.0", the rows' nccl column
   [[nodiscard]] const std::string& path() const;  // the file really loaded, links resolved
+  // Why there are no symmetric windows, one sentence; empty: there are.
+  [[nodiscard]] const std::string& window_problem() const;
 
   // The C entries; of use inside src/nccl_api only, where the type is complete.
   [[nodiscard]] const entry::Entries& entries() const;

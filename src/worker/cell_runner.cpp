@@ -42,16 +42,22 @@ struct CellRunner::Tensors {
   std::uint64_t pitch_bytes;
   std::uint32_t copies;
   bool in_place;
-  cuda::SymmetricBuffer inputs;
-  std::vector<cuda::DeviceBuffer> outputs;  // by slot; none in place
+  cuda::SymmetricBuffer inputs;             // none in a window
+  std::vector<cuda::DeviceBuffer> outputs;  // by slot; none in place or in a window
+  std::vector<std::byte*> input_starts;     // by slot, wherever they are
+  std::vector<std::byte*> output_starts;    // likewise; in place the same
   std::vector<cuda::DeviceBuffer> records;  // CheckRecord a copy, by slot
   std::vector<cuda::DeviceBuffer> flush;    // for cold cells, by slot
 
-  [[nodiscard]] std::byte* input(std::uint32_t rank, std::uint32_t copy) const {
-    return inputs.data(rank) + copy * pitch_bytes + guard_bytes;
+  [[nodiscard]] std::uint64_t all_bytes() const { return copies * pitch_bytes; }
+  [[nodiscard]] std::uint64_t offset_bytes(std::uint32_t copy) const {
+    return copy * pitch_bytes + guard_bytes;
+  }
+  [[nodiscard]] std::byte* input(const Rank& rank, std::uint32_t copy) const {
+    return input_starts[rank.slot] + offset_bytes(copy);
   }
   [[nodiscard]] std::byte* output(const Rank& rank, std::uint32_t copy) const {
-    return in_place ? input(rank.number, copy) : outputs[rank.slot].data() + copy * pitch_bytes + guard_bytes;
+    return output_starts[rank.slot] + offset_bytes(copy);
   }
 };
 
@@ -100,8 +106,33 @@ Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes)
       .first->second;
 }
 
-void CellRunner::start_nccl(const Cell& cell) {
+void CellRunner::reserve_window(std::uint64_t bytes) {
+  // Well before the coordinator gives this worker up, so that there is a sentence.
+  constexpr std::chrono::seconds longer_than_a_device{10};
+  nccl_->windows.reserve(
+      *nccl_->communicators, bytes,
+      {.make_current = [this](std::size_t slot) { ranks_->all()[slot].context->make_current(); },
+       .agree =
+           [this](const std::string& problem) {
+             Rendezvous* const rendezvous = ranks_->rendezvous();
+             const auto others = rendezvous == nullptr ? std::vector<std::uint32_t>{}
+                                                       : rendezvous->gather("making room for a window",
+                                                                            problem.empty() ? 0u : 1u);
+             if (!problem.empty()) throw nccl::Error(problem);
+             const auto failed = std::ranges::find(others, 1u);
+             if (failed != others.end())
+               throw RendezvousError(
+                   fmt::format("rank {} could not make room for NCCL's window", failed - others.begin()));
+           },
+       .deadline = std::chrono::milliseconds(ranks_->deadline_ns() / 1'000'000) + longer_than_a_device});
+}
+
+void CellRunner::start_nccl(const Cell& cell, const CatalogRow& row) {
   if (nccl_ == nullptr) throw nccl::Error("this worker has no NCCL library");
+  if (needs_windows(row) && !nccl_->library.window_problem().empty())
+    throw nccl::Error(nccl_->library.window_problem());
+  const std::string problem = nccl::configuration_here(row).problem;
+  if (!problem.empty()) throw nccl::Error(problem);
   if (nccl_->communicators != nullptr) return;
   std::vector<std::uint32_t> devices;
   for (const Rank& rank : ranks_->all()) {
@@ -122,16 +153,26 @@ void CellRunner::start_nccl(const Cell& cell) {
   }
   // One collective alone: it loads NCCL's kernels before any of them can wait behind another.
   cuda::SymmetricBuffer buffer = ranks_->make_symmetric(4096);
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
-  std::vector<void*> streams;
-  for (const Rank& rank : ranks_->all()) {
-    inputs.push_back(buffer.data(rank.number));
-    outputs.push_back(buffer.data(rank.number));
-    streams.push_back(rank.stream.handle());
-  }
-  nccl_->communicators->all_reduce(inputs, outputs, 4096 / size_of_bytes(cell.dtype), cell.dtype, streams);
-  ranks_->wait("NCCL's first collective");
+  const auto reduce_once = [&](const auto& place_of) {
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    std::vector<void*> streams;
+    for (const Rank& rank : ranks_->all()) {
+      inputs.push_back(place_of(rank));
+      outputs.push_back(place_of(rank));
+      streams.push_back(rank.stream.handle());
+    }
+    nccl_->communicators->all_reduce(inputs, outputs, 4096 / size_of_bytes(cell.dtype), cell.dtype, streams);
+    ranks_->wait("NCCL's first collective");
+  };
+  reduce_once([&](const Rank& rank) { return buffer.data(rank.number); });
+  if (!needs_windows(row)) return;
+  // And one in a window, whose kernels are others.
+  reserve_window(4096);
+  for (Rank& rank : ranks_->all()) rank.stream.set_bytes(nccl_->windows.data(rank.slot), 0, 4096);
+  ranks_->wait("filling a window");
+  ranks_->meet("NCCL's first collective in a window");
+  reduce_once([&](const Rank& rank) { return nccl_->windows.data(rank.slot); });
 }
 
 void CellRunner::need_isolated_parts() {
@@ -223,7 +264,7 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
       std::vector<void*> outputs;
       std::vector<void*> streams;
       for (const Rank& rank : ranks_->all()) {
-        inputs.push_back(tensors.input(rank.number, copy));
+        inputs.push_back(tensors.input(rank, copy));
         outputs.push_back(tensors.output(rank, copy));
         streams.push_back(rank.stream.handle());
       }
@@ -231,10 +272,11 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
     } else {
       for (Rank& rank : ranks_->all()) {
         KernelParams params = workspace->params(rank, ranks_->count(), ranks_->deadline_ns());
-        params.input = tensors.input(rank.number, copy);
+        params.input = tensors.input(rank, copy);
         params.output = tensors.output(rank, copy);
         if (row.style == Style::symmetric) {
-          params.inputs = {reinterpret_cast<char*>(tensors.input(0, copy)), tensors.inputs.stride_bytes()};
+          params.inputs = {reinterpret_cast<char*>(tensors.inputs.data(0) + tensors.offset_bytes(copy)),
+                           tensors.inputs.stride_bytes()};
         }
         params.count_elements = count;
         params.island_ranks = team_.island_ranks;
@@ -254,8 +296,8 @@ void CellRunner::prepare(const Cell& cell, const Tensors& tensors, std::uint64_t
   for (Rank& rank : ranks_->all()) {
     for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
       if (!tensors.in_place) rank.stream.set_bytes(tensors.output(rank, copy), poison_value, cell.bytes);
-      const FillParams fill{tensors.input(rank.number, copy), nullptr, random_inputs(cell, seed, copy),
-                            rank.number, 0};
+      const FillParams fill{tensors.input(rank, copy), nullptr, random_inputs(cell, seed, copy), rank.number,
+                            0};
       rank.stream.launch(ranks_->support().fill, check_shape, fill);
     }
     if (!tensors.flush.empty()) {
@@ -321,7 +363,7 @@ std::string CellRunner::broken_guard(const Tensors& tensors, const Rank& rank) {
     return std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{guard_value}; });
   };
   for (std::uint32_t copy = 0; copy < tensors.copies; ++copy) {
-    for (const std::byte* tensor : {tensors.input(rank.number, copy), tensors.output(rank, copy)}) {
+    for (const std::byte* tensor : {tensors.input(rank, copy), tensors.output(rank, copy)}) {
       if (broken(tensor))
         return fmt::format("bytes beside a tensor of rank {} were overwritten", rank.number);
     }
@@ -350,7 +392,7 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
     return outcome;
   }
   const bool isolated = cell.mode == Mode::isolated;
-  if (row.source == Source::nccl) start_nccl(cell);
+  if (row.source == Source::nccl) start_nccl(cell, row);
   if (cell.verify_calls != 0 && ranks_->rendezvous() != nullptr) {
     outcome.failure = "a verification needs all ranks in one process; run it with --world threads";
     return outcome;
@@ -374,13 +416,22 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   tensors.in_place = cell.place == Place::in;
   // In place a call consumes its input, so each call of a graph needs one of its own.
   tensors.copies = cold || tensors.in_place ? calls : 1;
-  tensors.inputs = ranks_->make_symmetric(tensors.copies * tensors.pitch_bytes);
+  const bool in_window = needs_windows(row);
+  if (in_window) {
+    reserve_window((tensors.in_place ? 1 : 2) * tensors.all_bytes());
+  } else {
+    tensors.inputs = ranks_->make_symmetric(tensors.all_bytes());
+  }
   for (const Rank& rank : ranks_->all()) {
-    rank.stream.set_bytes(tensors.inputs.data(rank.number), guard_value, tensors.inputs.size_bytes());
-    if (!tensors.in_place) {
-      tensors.outputs.emplace_back(*rank.context, tensors.copies * tensors.pitch_bytes);
-      rank.stream.set_bytes(tensors.outputs.back().data(), guard_value, tensors.outputs.back().size_bytes());
-    }
+    if (!in_window && !tensors.in_place) tensors.outputs.emplace_back(*rank.context, tensors.all_bytes());
+    std::byte* const inputs = in_window ? nccl_->windows.data(rank.slot) : tensors.inputs.data(rank.number);
+    std::byte* const outputs = tensors.in_place ? inputs
+                               : in_window      ? inputs + tensors.all_bytes()
+                                                : tensors.outputs.back().data();
+    tensors.input_starts.push_back(inputs);
+    tensors.output_starts.push_back(outputs);
+    rank.stream.set_bytes(inputs, guard_value, tensors.all_bytes());
+    if (!tensors.in_place) rank.stream.set_bytes(outputs, guard_value, tensors.all_bytes());
     tensors.records.emplace_back(*rank.context, tensors.copies * sizeof(CheckRecord));
     if (cold) tensors.flush.emplace_back(*rank.context, 2 * l2_bytes_);
   }
@@ -429,8 +480,18 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   if (!outcome.correct) outcome.samples_us.clear();
   if (!cell.check) outcome.flags.emplace_back("unchecked");
   if (ranks_->oversubscribed()) outcome.flags.emplace_back("oversubscribed");
-  outcome.ran = row.source == Source::nccl ? nccl_->log.last_choice(cell.bytes)
-                                           : fmt::format("{}x{}", shape.blocks, shape.threads);
+  if (row.source == Source::kernel) {
+    outcome.ran = fmt::format("{}x{}", shape.blocks, shape.threads);
+    return outcome;
+  }
+  const nccl::Window window = !in_window                    ? nccl::Window::none
+                              : nccl_->windows.registered() ? nccl::Window::registered
+                                                            : nccl::Window::unregistered;
+  const auto choice = nccl_->log.choice_for(cell.bytes);
+  const nccl::Configuration here = nccl::configuration_here(row);
+  outcome.ran = nccl::what_ran(choice, window, here);
+  if (nccl::fell_back(choice, window)) outcome.flags.emplace_back("fell_back");
+  if (!here.users.empty()) outcome.flags.emplace_back("user_settings");
   return outcome;
 }
 

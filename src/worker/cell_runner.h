@@ -11,7 +11,9 @@
 #include "cell.h"
 #include "code.h"
 #include "nccl_api/communicators.h"
+#include "nccl_api/configuration.h"
 #include "nccl_api/debug_log.h"
+#include "nccl_api/windows.h"
 #include "ranks.h"
 
 namespace arb::worker {
@@ -20,6 +22,7 @@ namespace arb::worker {
 struct Nccl {
   nccl::DebugLog log;  // before the library is used, and until the communicators are gone
   nccl::Library library;
+  nccl::Windows windows;                               // freed after the communicators, which give them back
   std::unique_ptr<nccl::Communicators> communicators;  // made for the first cell that needs them
 
   explicit Nccl(const std::string& path) : library(nccl::Library::open(path)) {}
@@ -50,7 +53,9 @@ class CellRunner {
   Workspace& workspace_for(const CatalogRow& row, std::uint64_t bytes);
   std::vector<cuda::ExecutableGraph> record(const Cell& cell, const CatalogRow& row, const Tensors& tensors,
                                             std::uint32_t calls, LaunchShape shape);
-  void start_nccl(const Cell& cell);
+  void start_nccl(const Cell& cell, const CatalogRow& row);
+  // Makes NCCL's window hold so many bytes of each rank.
+  void reserve_window(std::uint64_t bytes);
   void prepare(const Cell& cell, const Tensors& tensors, std::uint64_t seed);
   void judge(const Cell& cell, const CatalogRow& row, const Tensors& tensors, std::uint64_t seed,
              Judged& judged);

@@ -27,6 +27,18 @@ std::uint32_t gpus_of(Ranks& ranks) {
   return static_cast<std::uint32_t>(ordinals.size());
 }
 
+std::uint32_t copies_of(const VerifyCase& drawn) {
+  return drawn.adjacent ? drawn.calls_per_graph() : 1;
+}
+// From one copy of a tensor with its guards to the next.
+std::uint64_t pitch_bytes_of(const VerifyCase& drawn) {
+  return (drawn.bytes() + 255) / 256 * 256 + 3 * guard_bytes;
+}
+// All tensors of a rank in one piece of memory.
+std::uint64_t piece_bytes_of(const VerifyCase& drawn) {
+  return (drawn.place == Place::in ? 1 : 2) * copies_of(drawn) * pitch_bytes_of(drawn);
+}
+
 // Tensors with guards around them, and what the support kernels keep; vectors are in the order of the ranks.
 struct Buffers {
   std::uint64_t bytes;
@@ -35,25 +47,31 @@ struct Buffers {
   std::uint64_t output_offset_bytes;
   std::uint32_t copies;
   bool in_place;
-  cuda::SymmetricBuffer inputs;
-  std::vector<cuda::DeviceBuffer> outputs;   // none in place
+  cuda::SymmetricBuffer inputs;             // none in a window
+  std::vector<cuda::DeviceBuffer> outputs;  // none in place or in a window
+  std::vector<std::byte*> input_starts;     // wherever they are
+  std::vector<std::byte*> output_starts;
   std::vector<cuda::DeviceBuffer> records;   // a CheckRecord
   std::vector<cuda::DeviceBuffer> counters;  // finished calls, a u64
 
-  Buffers(Ranks& ranks, const VerifyCase& drawn)
+  // `window`, if there is one, holds piece_bytes_of(drawn) of each rank.
+  Buffers(Ranks& ranks, const VerifyCase& drawn, const nccl::Windows* window)
       : bytes(drawn.bytes()),
-        pitch_bytes((bytes + 255) / 256 * 256 + 3 * guard_bytes),
+        pitch_bytes(pitch_bytes_of(drawn)),
         input_offset_bytes(guard_bytes + drawn.input_offset_elements * size_of_bytes(drawn.dtype)),
         output_offset_bytes(guard_bytes + drawn.output_offset_elements * size_of_bytes(drawn.dtype)),
-        copies(drawn.adjacent ? drawn.calls_per_graph() : 1),
-        in_place(drawn.place == Place::in),
-        inputs(ranks.make_symmetric(copies * pitch_bytes)) {
+        copies(copies_of(drawn)),
+        in_place(drawn.place == Place::in) {
+    const std::uint64_t all_bytes = copies * pitch_bytes;
+    if (window == nullptr) inputs = ranks.make_symmetric(all_bytes);
     for (const Rank& rank : ranks.all()) {
-      rank.stream.set_bytes(inputs.data(rank.number), guard_value, inputs.size_bytes());
-      if (!in_place) {
-        outputs.emplace_back(*rank.context, copies * pitch_bytes);
-        rank.stream.set_bytes(outputs.back().data(), guard_value, outputs.back().size_bytes());
-      }
+      if (window == nullptr && !in_place) outputs.emplace_back(*rank.context, all_bytes);
+      input_starts.push_back(window != nullptr ? window->data(rank.slot) : inputs.data(rank.number));
+      output_starts.push_back(in_place            ? input_starts.back()
+                              : window != nullptr ? input_starts.back() + all_bytes
+                                                  : outputs.back().data());
+      rank.stream.set_bytes(input_starts.back(), guard_value, all_bytes);
+      if (!in_place) rank.stream.set_bytes(output_starts.back(), guard_value, all_bytes);
       records.emplace_back(*rank.context, sizeof(CheckRecord));
       rank.stream.set_bytes(records.back().data(), 0, sizeof(CheckRecord));
       counters.emplace_back(*rank.context, sizeof(u64));
@@ -63,10 +81,10 @@ struct Buffers {
   }
 
   [[nodiscard]] std::byte* input(std::uint32_t rank, std::uint32_t copy) const {
-    return inputs.data(rank) + copy * pitch_bytes + input_offset_bytes;
+    return input_starts[rank] + copy * pitch_bytes + input_offset_bytes;
   }
   [[nodiscard]] std::byte* output(std::uint32_t rank, std::uint32_t copy) const {
-    return in_place ? input(rank, copy) : outputs[rank].data() + copy * pitch_bytes + output_offset_bytes;
+    return in_place ? input(rank, copy) : output_starts[rank] + copy * pitch_bytes + output_offset_bytes;
   }
   [[nodiscard]] u64* counter(std::uint32_t rank) const {
     return reinterpret_cast<u64*>(counters[rank].data());
@@ -87,9 +105,9 @@ struct Buffers {
       }
       return false;
     };
-    if (broken(inputs.data(rank.number), input_offset_bytes))
+    if (broken(input_starts[rank.number], input_offset_bytes))
       return fmt::format("bytes beside the input of rank {} were overwritten", rank.number);
-    if (!in_place && broken(outputs[rank.number].data(), output_offset_bytes))
+    if (!in_place && broken(output_starts[rank.number], output_offset_bytes))
       return fmt::format("bytes beside the result of rank {} were overwritten", rank.number);
     return "";
   }
@@ -282,7 +300,8 @@ Outcome CellRunner::verify(const Cell& cell, const CatalogRow& row) {
   };
   std::erase_if(workspaces_, generous);
   Workspace* const workspace = ours ? &workspace_for(row, cell.bytes) : nullptr;
-  const Buffers buffers(*ranks_, drawn);
+  if (needs_windows(row)) reserve_window(piece_bytes_of(drawn));
+  const Buffers buffers(*ranks_, drawn, needs_windows(row) ? &nccl_->windows : nullptr);
 
   Recorder recorder(*ranks_, ours ? Recorder::Kind::nodes : Recorder::Kind::capture);
   Nodes nodes(recorder, *ranks_, buffers, drawn, cell.seed);

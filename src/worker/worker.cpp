@@ -142,6 +142,7 @@ class Worker {
         open_nccl();
         hello.nccl_version = nccl_->library.name();
         hello.nccl_path = nccl_->library.path();
+        hello.nccl_window_problem = nccl_->library.window_problem();
       } catch (const nccl::Error& error) {
         hello.nccl_problem = error.what();
       }

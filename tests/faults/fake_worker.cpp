@@ -1,8 +1,9 @@
 // A worker without GPUs that answers as a machine of two would, or goes wrong in one way.
 //   fake_worker BEHAVIOUR worker --config JSON
-// Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes, or for a flag from rank 1 to 0. `slow` answers right,
-// with times 3% longer; `noisy` with times that differ from launch to launch. "rank1:BEHAVIOUR" is for
-// the worker of that rank alone; the others are good.
+// Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes, or for a flag from rank 1
+// to 0. `slow` answers right, with times 3% longer; `noisy` with times that differ from launch to launch; `talks`
+// answers right and leaves a log. "rank1:BEHAVIOUR" is for the worker of that rank alone; the others are good.
+// What has run of NCCL is its environment and process: "NAME=VALUE ... in PID".
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include <string>
 #include <thread>
 
+#include "catalog.h"
 #include "wire.h"
 
 namespace {
@@ -63,6 +65,7 @@ Hello hello_of(const WorkerConfig& config, const std::string& behaviour) {
     } else {
       hello.nccl_version = "2.28.9+cuda13.0";
       hello.nccl_path = config.nccl_library;
+      if (behaviour == "old_nccl") hello.nccl_window_problem = "this NCCL is too old for windows";
     }
   }
   return hello;
@@ -100,6 +103,18 @@ double figure_of(const LimitTest& test, const std::string& behaviour) {
   return test.engine == Engine::copy_engine ? 56 : 50 * test.blocks / 132.0;
 }
 
+// The settings of all NCCL configurations as they are here.
+std::string nccl_environment() {
+  std::string text;
+  for (const CatalogRow& row : catalog()) {
+    for (const NcclVariable& variable : row.nccl_variables) {
+      const std::string name(variable.name);
+      if (const char* value = std::getenv(name.c_str())) text += name + "=" + value + " ";
+    }
+  }
+  return text + "in " + std::to_string(::getpid());
+}
+
 Outcome outcome_of(const Cell& cell, const std::string& behaviour) {
   Outcome outcome;
   outcome.correct = true;
@@ -113,7 +128,7 @@ Outcome outcome_of(const Cell& cell, const std::string& behaviour) {
   for (std::uint32_t i = 0; i < cell.samples; ++i) outcome.samples_us.push_back(us + 0.01 * (i % 7));
   outcome.max_error = 1.0 / 512;
   outcome.output_hash = "00000000deadbeef";
-  outcome.ran = "8x256";
+  outcome.ran = cell.nccl.empty() ? "8x256" : nccl_environment();
   return outcome;
 }
 
@@ -246,6 +261,7 @@ int main(int argc, char** argv) {
     return 8;
   }
   if (behaviour == "dies_at_once") return 5;
+  if (behaviour == "talks" || behaviour == "old_nccl") std::fputs("started\n", stderr);
   std::string received;
   while (true) {
     const std::size_t end = received.find('\n');

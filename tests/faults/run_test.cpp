@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -292,6 +296,137 @@ TEST_F(FakeRun, WithoutNcclTheRestRuns) {
   EXPECT_TRUE(has(result.err, "no NCCL takes part")) << result.err;
 }
 
+class FakeNccl : public FakeRun {
+ protected:
+  // A run of NCCL's contenders, and what its rows say has run, by contender.
+  struct NcclRows {
+    Result result;
+    std::map<std::string, std::set<std::string>> ran;
+  };
+  FakeNccl() {
+    for (const CatalogRow& row : catalog()) {
+      for (const NcclVariable& variable : row.nccl_variables) ::unsetenv(std::string(variable.name).c_str());
+    }
+  }
+  [[nodiscard]] NcclRows run_nccl(RunOptions asked) const {
+    asked.nccl_paths = {nccl_path().string()};
+    NcclRows rows{.result = run(asked), .ran = {}};
+    if (rows.result.folder.empty()) throw std::runtime_error(rows.result.err);
+    for (const Row& row : read_results(rows.result.folder).rows) rows.ran[row->contender].insert(row->ran);
+    return rows;
+  }
+  [[nodiscard]] static std::vector<std::string> contenders(
+      const std::function<bool(const CatalogRow&)>& wanted) {
+    std::vector<std::string> names;
+    for (const CatalogRow& row : catalog()) {
+      if (row.source == Source::nccl && wanted(row)) names.emplace_back(row.contender);
+    }
+    return names;
+  }
+};
+
+TEST_F(FakeNccl, AConfigurationIsOneProcessWithSettingsOfItsOwn) {
+  RunOptions asked = options("good");
+  asked.contenders = contenders([](const CatalogRow&) { return true; });
+  ASSERT_GE(asked.contenders.size(), 3u);
+  const NcclRows rows = run_nccl(asked);
+  EXPECT_EQ(rows.result.status, 0) << rows.result.err;
+  std::set<std::string> processes;
+  for (const std::string& contender : asked.contenders) {
+    ASSERT_EQ(rows.ran.at(contender).size(), 1u) << contender << " changed its process";
+    const std::string ran = *rows.ran.at(contender).begin();
+    std::string expected;
+    for (const NcclVariable& variable : find_contender(contender)->nccl_variables)
+      expected += std::string(variable.name) + "=" + std::string(variable.value) + " ";
+    EXPECT_TRUE(ran.starts_with(expected + "in ")) << contender << ": " << ran;
+    EXPECT_TRUE(processes.insert(ran.substr(ran.find("in "))).second) << contender << " shares a process";
+  }
+}
+
+TEST_F(FakeNccl, ItsWorkerStartsWithItsFirstCell) {
+  RunOptions asked = options("talks");
+  const auto plain = [](const CatalogRow& row) { return row.nccl_variables.empty() && !needs_windows(row); };
+  asked.contenders = contenders(plain);
+  const NcclRows rows = run_nccl(asked);
+  EXPECT_EQ(rows.result.status, 0) << rows.result.err;
+  EXPECT_TRUE(fs::exists(rows.result.folder / "worker-nccl-1.log")) << "no log is no evidence";
+  for (const std::string& contender : contenders([&](const CatalogRow& row) { return !plain(row); })) {
+    EXPECT_FALSE(fs::exists(rows.result.folder / ("worker-nccl-1-" + contender + ".log"))) << contender;
+  }
+  fs::remove_all(results_path());
+  asked.contenders = contenders([&](const CatalogRow& row) { return !plain(row); });
+  const NcclRows others = run_nccl(asked);
+  for (const std::string& contender : asked.contenders) {
+    EXPECT_TRUE(fs::exists(others.result.folder / ("worker-nccl-1-" + contender + ".log"))) << contender;
+  }
+}
+
+TEST_F(FakeNccl, AUsersOwnValueWins) {
+  RunOptions asked = options("good");
+  asked.contenders = contenders([](const CatalogRow& row) { return row.nccl_variables.size() >= 2; });
+  ASSERT_FALSE(asked.contenders.empty());
+  const CatalogRow& row = *find_contender(asked.contenders.front());
+  const std::string in_environment(row.nccl_variables[0].name);
+  const std::string in_arm(row.nccl_variables[1].name);
+  ::setenv(in_environment.c_str(), "MINE", 1);
+  asked.worker_variables = {{in_arm, "OURS"}};
+  const NcclRows rows = run_nccl(asked);
+  ::unsetenv(in_environment.c_str());
+  EXPECT_EQ(rows.result.status, 0) << rows.result.err;
+  const std::string ran = *rows.ran.at(asked.contenders.front()).begin();
+  EXPECT_TRUE(has(ran, in_environment + "=MINE ") && has(ran, in_arm + "=OURS ")) << ran;
+}
+
+TEST_F(FakeNccl, AProcessARankHasTheSameSettings) {
+  RunOptions asked = options("talks");
+  asked.world = World::processes;
+  asked.contenders = contenders([](const CatalogRow& row) { return !row.nccl_variables.empty(); });
+  const NcclRows rows = run_nccl(asked);
+  EXPECT_EQ(rows.result.status, 0) << rows.result.err;
+  for (const std::string& contender : asked.contenders) {
+    const NcclVariable& variable = find_contender(contender)->nccl_variables.front();
+    EXPECT_TRUE(has(*rows.ran.at(contender).begin(), std::string(variable.name) + "="));
+    for (const char* rank : {"-rank0.log", "-rank1.log"})
+      EXPECT_TRUE(fs::exists(rows.result.folder / ("worker-nccl-1-" + contender + rank)));
+  }
+}
+
+TEST_F(FakeNccl, OneThatIsTooOldIsLeftOutOrRefusedByName) {
+  const std::vector<std::string> windows = contenders(needs_windows);
+  ASSERT_FALSE(windows.empty());
+  RunOptions asked = options("old_nccl");
+  asked.contenders = {};
+  const NcclRows all = run_nccl(asked);
+  EXPECT_EQ(all.result.status, 0) << all.result.err;
+  for (const std::string& contender : windows) {
+    EXPECT_FALSE(all.ran.contains(contender));
+    EXPECT_TRUE(has(all.result.err, contender + " is left out: this NCCL is too old for windows"))
+        << all.result.err;
+  }
+  fs::remove_all(results_path());
+  asked.contenders = windows;
+  const NcclRows named = run_nccl(asked);
+  EXPECT_EQ(named.result.status, 5) << named.result.err;
+  EXPECT_TRUE(has(named.result.err, " did not run: this NCCL is too old for windows")) << named.result.err;
+  EXPECT_EQ(read_results(named.result.folder).rows.size(), 3 * windows.size());
+  for (const std::string& contender : windows)
+    EXPECT_FALSE(fs::exists(named.result.folder / ("worker-nccl-1-" + contender + ".log")));
+}
+
+TEST_F(FakeNccl, ALostWorkerOfOneConfigurationIsNotAnothers) {
+  RunOptions asked = options("crash");
+  asked.contenders = contenders([](const CatalogRow&) { return true; });
+  const NcclRows rows = run_nccl(asked);
+  EXPECT_EQ(rows.result.status, 2) << rows.result.err;
+  // Two good cells of each, the second in a new process; the rows that were lost say nothing.
+  for (const std::string& contender : asked.contenders) {
+    std::set<std::string> ran = rows.ran.at(contender);
+    ran.erase("");
+    EXPECT_EQ(ran.size(), 2u) << contender;
+    EXPECT_TRUE(has(rows.result.err, contender)) << rows.result.err;
+  }
+}
+
 TEST_F(FakeRun, GoogleBenchmarksFlagsWork) {
   RunOptions asked = options("good");
   asked.benchmark_flags = {"--benchmark_filter=/(1024|4096)/.*warm$", "--benchmark_format=csv",
@@ -369,6 +504,42 @@ TEST_F(FakeRun, ListShowsGpusAndNccl) {
   EXPECT_EQ(json["gpus"].size(), 2u);
   EXPECT_EQ(json["bundles"].size(), 2u);
   EXPECT_EQ(json["nccl"][0]["version"], "2.28.9+cuda13.0");
+  for (const auto& contender : json["contenders"]) {
+    const CatalogRow& row = *find_contender(contender["contender"].get<std::string>());
+    EXPECT_FALSE(contender.contains("cannot_run")) << contender.dump();
+    for (const NcclVariable& variable : row.nccl_variables)
+      EXPECT_EQ(contender["variables"][std::string(variable.name)], std::string(variable.value));
+  }
+}
+
+TEST_F(FakeRun, ListSaysWhyAnNcclContenderCannotRun) {
+  const auto listed = [&](const std::string& behaviour) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const Interrupt interrupt;
+    const RunOptions asked = options(behaviour);
+    ListOptions list;
+    list.json = true;
+    list.bundles = asked.bundles;
+    list.nccl_paths = {nccl_path().string()};
+    list.worker_program = asked.worker_program;
+    list_verb(list, {.out = out, .err = err}, interrupt);
+    return nlohmann::json::parse(out.str())["contenders"];
+  };
+  const auto expect = [&](const std::string& behaviour, const std::string& why, bool only_windows) {
+    for (const auto& contender : listed(behaviour)) {
+      const CatalogRow& row = *find_contender(contender["contender"].get<std::string>());
+      const bool cannot = row.source == Source::nccl && (!only_windows || needs_windows(row));
+      EXPECT_EQ(contender.contains("cannot_run"), cannot) << behaviour << ": " << contender.dump();
+      if (!cannot) continue;
+      EXPECT_TRUE(has(contender["cannot_run"], why)) << contender.dump();
+    }
+  };
+  expect("old_nccl", "this NCCL is too old for windows", true);
+  expect("no_nccl", "no NCCL was found", false);
+  expect("no_driver", "libcuda.so.1 is not there", false);
+  expect("one_gpu", "there is 1 GPU", false);
+  expect("no_p2p", "no P2P", false);
 }
 
 }  // namespace

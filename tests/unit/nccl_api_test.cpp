@@ -7,12 +7,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
+#include "catalog.h"
 #include "has.h"
 #include "nccl_api/communicators.h"
+#include "nccl_api/configuration.h"
 #include "nccl_api/debug_log.h"
 #include "nccl_api/library.h"
+#include "nccl_api/windows.h"
 
 namespace arb::nccl {
 namespace {
@@ -78,6 +82,15 @@ class Fake {
   }
   void fail(const char* call) const {
     reinterpret_cast<void (*)(const char*)>(::dlsym(handle_, "fake_fail"))(call);
+  }
+  void hang(const char* call) const {
+    reinterpret_cast<void (*)(const char*)>(::dlsym(handle_, "fake_hang"))(call);
+  }
+  void takes_windows(bool takes) const {
+    reinterpret_cast<void (*)(bool)>(::dlsym(handle_, "fake_takes_windows"))(takes);
+  }
+  void symmetric_kernel(bool there) const {
+    reinterpret_cast<void (*)(bool)>(::dlsym(handle_, "fake_symmetric_kernel"))(there);
   }
   void asynchronous(int result) const {
     reinterpret_cast<void (*)(int)>(::dlsym(handle_, "fake_asynchronous"))(result);
@@ -418,10 +431,10 @@ TEST(NcclDebugLog, RecordsWhatTheLibraryLogs) {
     EXPECT_EQ(log.last_choice(), "");
     reduce_two(communicators);
     EXPECT_EQ(log.last_choice(), "RING LL 8 channels P2P/direct pointer");
-    EXPECT_EQ(log.last_choice(2000), "RING LL 8 channels P2P/direct pointer");
-    EXPECT_EQ(log.last_choice(4000), "");
+    EXPECT_TRUE(log.choice_for(2000));
+    EXPECT_FALSE(log.choice_for(4000));
     reduce_two(communicators, Dtype::fp32);
-    EXPECT_EQ(log.last_choice(4000), "RING LL 8 channels P2P/direct pointer");
+    EXPECT_TRUE(log.choice_for(4000));
   }
   EXPECT_EQ(std::getenv("NCCL_DEBUG"), nullptr);
   EXPECT_EQ(std::getenv("NCCL_DEBUG_FILE"), nullptr);
@@ -439,6 +452,213 @@ TEST(NcclDebugLog, LeavesTheUsersSettingAlone) {
   ::unsetenv("NCCL_DEBUG");
 }
 
+// --- windows
+
+// The steps of a process that holds all ranks, written down.
+struct Walk {
+  std::string steps = {};
+  std::string refusal = {};  // agree() throws it
+  std::chrono::milliseconds deadline{10'000};
+
+  Windows::Steps of() {
+    return {.make_current = [this](std::size_t rank) { steps += "current" + std::to_string(rank) + " "; },
+            .agree =
+                [this](const std::string& problem) {
+                  steps += problem.empty() ? "agree " : "disagree ";
+                  if (!problem.empty()) throw Error(problem);
+                  if (!refusal.empty()) throw std::runtime_error(refusal);
+                },
+            .deadline = deadline};
+  }
+};
+
+// One allreduce from the begin of each window to its middle.
+void reduce_in(const Windows& windows, Communicators& communicators, std::uint64_t middle_bytes = 1 << 20) {
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  for (std::size_t rank = 0; rank < communicators.ranks(); ++rank) {
+    inputs.push_back(windows.data(rank));
+    outputs.push_back(windows.data(rank) + middle_bytes);
+  }
+  const std::vector<void*> streams(communicators.ranks(), pointer(5));
+  communicators.all_reduce(inputs, outputs, 1000, Dtype::bf16, streams);
+}
+
+TEST(NcclWindows, AreRegisteredInOneGroupAndGivenBackBeforeTheCommunicatorsAndTheirMemory) {
+  const Fake fake;
+  Walk walk;
+  {
+    Windows windows;
+    Communicators communicators(fake.library, two_devices);
+    windows.reserve(communicators, 5000, walk.of());
+    EXPECT_TRUE(windows.registered());
+    EXPECT_NE(windows.data(0), windows.data(1));
+  }
+  EXPECT_EQ(walk.steps, "agree current0 current1 agree ");
+  EXPECT_EQ(fake.calls(),
+            "init:0:3 alloc:2097152 alloc:2097152 start register0:2097152 register1:2097152 end "
+            "deregister0 deregister1 destroy0 destroy1 free free");
+}
+
+TEST(NcclWindows, GrowAndNeverShrink) {
+  const Fake fake;
+  Walk walk;
+  Windows windows;
+  Communicators communicators(fake.library, two_devices);
+  windows.reserve(communicators, 3 << 20, walk.of());
+  const std::string first = fake.calls();
+  windows.reserve(communicators, 1, walk.of());
+  windows.reserve(communicators, 4 << 20, walk.of());
+  EXPECT_EQ(fake.calls(), first) << "4 MiB are there";
+  windows.reserve(communicators, (300ull << 20) + 1, walk.of());
+  EXPECT_EQ(fake.calls(), first +
+                              " deregister0 deregister1 free free alloc:316669952 alloc:316669952 start "
+                              "register0:316669952 register1:316669952 end");
+}
+
+TEST(NcclWindows, AProcessMayHoldOneRankOfSeveral) {
+  const Fake fake;
+  Walk walk;
+  {
+    Windows windows;
+    Communicators communicators(fake.library, 2, 3, make_unique_id(fake.library));
+    windows.reserve(communicators, 1, walk.of());
+  }
+  EXPECT_EQ(fake.calls(), "id init2of3 alloc:2097152 start register2:2097152 end deregister2 destroy2 free");
+}
+
+TEST(NcclWindows, NobodyRegistersUnlessAllHaveRoom) {
+  const Fake fake;
+  Windows windows;
+  Communicators communicators(fake.library, two_devices);
+  Walk walk;
+  fake.fail("alloc:2097152");
+  try {
+    windows.reserve(communicators, 1, walk.of());
+    FAIL() << "the failure was lost";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "NCCL 2.28.9+cuda13.0 could not allocate 2 MiB for a window: internal error");
+  }
+  EXPECT_EQ(walk.steps, "agree current0 disagree ");
+  EXPECT_EQ(fake.calls(), "init:0:3 alloc:2097152");
+  fake.fail("");
+  // Another process that has none.
+  Walk refused{.refusal = "rank 1 has no room"};
+  EXPECT_THROW(windows.reserve(communicators, 1, refused.of()), std::runtime_error);
+  EXPECT_FALSE(has(fake.calls(), "register"));
+}
+
+TEST(NcclWindows, AFailureToRegisterIsASentenceAndEndsTheCommunicators) {
+  const Fake fake;
+  Walk walk;
+  {
+    Windows windows;
+    Communicators communicators(fake.library, two_devices);
+    fake.fail("register1:2097152");
+    try {
+      windows.reserve(communicators, 1, walk.of());
+      FAIL() << "the failure was lost";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "ncclCommWindowRegister failed on rank 1 of 2 with NCCL 2.28.9+cuda13.0: internal error "
+                   "(the fake was told to fail)");
+    }
+  }
+  EXPECT_EQ(fake.calls(),
+            "init:0:3 alloc:2097152 alloc:2097152 start register0:2097152 register1:2097152 end "
+            "abort0 abort1 free free");
+}
+
+TEST(NcclWindowsDeathTest, ARegistrationThatHangsEndsTheProcessWithASentence) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const Fake fake;
+  Walk walk{.deadline = std::chrono::milliseconds(50)};
+  Windows windows;
+  Communicators communicators(fake.library, two_devices);
+  fake.hang("end");
+  EXPECT_EXIT(windows.reserve(communicators, 1, walk.of()), testing::ExitedWithCode(2),
+              "did not come back from registering a window within 50 ms");
+}
+
+TEST(NcclWindows, ALibraryWithoutThemSaysSo) {
+  const Library library = Library::open(fakes + "/nccl-no-windows/libnccl.so.2");
+  EXPECT_EQ(library.window_problem(),
+            "NCCL 2.26.2+cuda12.8 has no ncclCommWindowRegister: symmetric windows need NCCL 2.27 or later");
+  EXPECT_EQ(Library::open(fakes + "/nccl/libnccl.so.2").window_problem(), "");
+  Communicators communicators(library, two_devices);
+  Walk walk;
+  Windows windows;
+  try {
+    windows.reserve(communicators, 1, walk.of());
+    FAIL() << "it has none";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), library.window_problem());
+  }
+  reduce_two(communicators);  // still of use
+}
+
+TEST(NcclWindows, WhatRanIsASymmetricKernelOrNamesTheFallback) {
+  ::unsetenv("NCCL_DEBUG");
+  DebugLog log;
+  const Fake fake;
+  Walk walk;
+  Windows windows;
+  Communicators communicators(fake.library, two_devices);
+  windows.reserve(communicators, 1, walk.of());
+  reduce_in(windows, communicators);
+  EXPECT_EQ(what_ran(log.choice_for(2000), Window::registered, {}), "AllReduce_AGxLL_R symmetric 4 channels");
+  EXPECT_FALSE(fell_back(log.choice_for(2000), Window::registered));
+  fake.symmetric_kernel(false);
+  reduce_in(windows, communicators);
+  EXPECT_EQ(what_ran(log.choice_for(2000), Window::registered, {}),
+            "RING LL 8 channels P2P/direct pointer (fell back: not a symmetric kernel)");
+  EXPECT_TRUE(fell_back(log.choice_for(2000), Window::registered));
+  // A contender without windows has nothing to fall back from.
+  EXPECT_EQ(what_ran(log.choice_for(2000), Window::none, {}), "RING LL 8 channels P2P/direct pointer");
+  // What the log does not say is not known.
+  EXPECT_EQ(what_ran(log.choice_for(4000), Window::registered, {}), "");
+  EXPECT_FALSE(fell_back(log.choice_for(4000), Window::registered));
+}
+
+TEST(NcclWindows, OneThatWasNotRegisteredIsAFallbackAlsoWithoutALog) {
+  const Fake fake;
+  Walk walk;
+  {
+    Windows windows;
+    Communicators communicators(fake.library, two_devices);
+    fake.takes_windows(false);
+    windows.reserve(communicators, 1, walk.of());
+    EXPECT_FALSE(windows.registered());
+  }
+  EXPECT_FALSE(has(fake.calls(), "deregister"));
+  EXPECT_EQ(what_ran({}, Window::unregistered, {}), "(fell back: NCCL registered no window)");
+  EXPECT_TRUE(fell_back({}, Window::unregistered));
+}
+
+TEST(NcclConfiguration, IsWhatTheEnvironmentSays) {
+  int configured = 0;
+  for (const CatalogRow& row : catalog()) {
+    if (row.nccl_variables.empty()) {
+      EXPECT_TRUE(configuration_here(row).users.empty() && configuration_here(row).problem.empty());
+      continue;
+    }
+    ++configured;
+    EXPECT_EQ(row.source, Source::nccl);
+    for (const NcclVariable& variable : row.nccl_variables) ::unsetenv(std::string(variable.name).c_str());
+    EXPECT_TRUE(has(configuration_here(row).problem, "is not set")) << row.contender;
+    for (const NcclVariable& variable : row.nccl_variables)
+      ::setenv(std::string(variable.name).c_str(), std::string(variable.value).c_str(), 1);
+    EXPECT_TRUE(configuration_here(row).problem.empty());
+    EXPECT_TRUE(configuration_here(row).users.empty());
+    const std::string name(row.nccl_variables.back().name);
+    ::setenv(name.c_str(), "16", 1);
+    EXPECT_TRUE(configuration_here(row).problem.empty());
+    EXPECT_EQ(what_ran({}, Window::none, configuration_here(row)), "(the user's " + name + "=16)");
+    for (const NcclVariable& variable : row.nccl_variables) ::unsetenv(std::string(variable.name).c_str());
+  }
+  EXPECT_GT(configured, 0);
+}
+
 TEST(NcclReal, ARealLibraryOpensAndAgreesWithItsFile) {
   const auto candidates = Library::find_all();
   const auto real =
@@ -450,6 +670,9 @@ TEST(NcclReal, ARealLibraryOpensAndAgreesWithItsFile) {
   EXPECT_EQ(library.path(), real->path);
   EXPECT_EQ(library.name(), real->name);
   EXPECT_EQ(library.name(), library.version() + "+cuda" + library.cuda_build());
+  int minor = 0;
+  ASSERT_EQ(std::sscanf(library.version().c_str(), "2.%d.", &minor), 1);
+  EXPECT_EQ(library.window_problem().empty(), minor >= 27) << library.window_problem();
 }
 
 }  // namespace

@@ -145,6 +145,36 @@ TEST(Plan, WhatCannotTakePartIsSaid) {
   EXPECT_NE(message_of(only_nccl, machine).find("nothing to run"), std::string::npos);
 }
 
+TEST(Plan, ContendersThatAnNcclIsTooOldForAreLeftOutUnlessNamed) {
+  Machine machine = two_gpus();
+  machine.nccls = {"2.26.2+cuda12.8", "2.28.9+cuda13.0"};
+  machine.nccl_window_problems = {{"2.26.2+cuda12.8", "NCCL 2.26.2 is too old"}};
+  Sweep by_name = small_sweep();
+  const auto count = [&](const std::vector<Cell>& cells, const CatalogRow& row, const std::string& nccl) {
+    return std::ranges::count_if(
+        cells, [&](const Cell& cell) { return cell.contender == row.contender && cell.nccl == nccl; });
+  };
+  const Plan plan = make_plan(small_sweep(), machine);
+  int windows = 0;
+  for (const CatalogRow& row : catalog()) {
+    if (row.source != Source::nccl) continue;
+    by_name.contenders.emplace_back(row.contender);
+    windows += needs_windows(row) ? 1 : 0;
+    EXPECT_EQ(count(plan.cells, row, machine.nccls[0]) == 0, needs_windows(row)) << row.contender;
+    EXPECT_GT(count(plan.cells, row, machine.nccls[1]), 0) << row.contender;
+  }
+  EXPECT_GT(windows, 0);
+  EXPECT_EQ(
+      std::ranges::count_if(plan.remarks,
+                            [](const std::string& said) { return said.ends_with("NCCL 2.26.2 is too old"); }),
+      windows);
+  const Plan named = make_plan(by_name, machine);
+  for (const CatalogRow& row : catalog()) {
+    if (row.source != Source::nccl) continue;
+    EXPECT_GT(count(named.cells, row, machine.nccls[0]), 0) << row.contender;
+  }
+}
+
 TEST(Plan, NcclAloneNeedsNoBundle) {
   Machine machine = two_gpus();
   machine.bundles = {};

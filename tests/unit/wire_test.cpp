@@ -61,7 +61,8 @@ class Draw {
                .bundles = {},
                .nccl_version = text(),
                .nccl_path = text(),
-               .nccl_problem = text()};
+               .nccl_problem = text(),
+               .nccl_window_problem = text()};
     for (std::uint64_t n = random_() % 3; n > 0; --n) {
       made.devices.push_back({small(), text(), text(), text(), text(), number(), {small(), small()}});
       made.bundles.push_back({text(), text(), text(), text()});

@@ -1,0 +1,100 @@
+#include "nccl_api/windows.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "nccl_api/entries.h"
+
+namespace arb::nccl {
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr int exit_status_of_a_hang = 2;
+
+// Doubling keeps registrations few; what is large is held exactly.
+std::uint64_t size_to_hold(std::uint64_t bytes) {
+  constexpr std::uint64_t least_bytes = 2 * mib;
+  constexpr std::uint64_t most_doubled_bytes = 256 * mib;
+  if (bytes <= most_doubled_bytes) return std::bit_ceil(std::max(bytes, least_bytes));
+  return (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
+}
+
+// Ends the process where a call that cannot be given up does not come back in time.
+class CallDeadline {
+ public:
+  CallDeadline(std::chrono::milliseconds deadline, const char* doing)
+      : watcher_([this, deadline, doing](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          const auto until = std::chrono::steady_clock::now() + deadline;
+          if (condition_.wait_until(lock, stop, until, [&] { return stop.stop_requested(); }) ||
+              stop.stop_requested()) {
+            return;
+          }
+          fmt::print(stderr, "NCCL did not come back from {} within {} ms: a rank is missing or has failed\n",
+                     doing, deadline.count());
+          std::fflush(stderr);
+          ::_exit(exit_status_of_a_hang);
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any condition_;
+  std::jthread watcher_;  // stopped and joined first
+};
+
+}  // namespace
+
+Memory::Memory(Library library, std::uint64_t bytes) : library_(std::move(library)) {
+  if (!library_.window_problem().empty()) throw Error(library_.window_problem());
+  const entry::Result result = library_.entries().mem_alloc(&data_, bytes);
+  if (result != entry::Result::success || data_ == nullptr) {
+    throw Error(fmt::format("NCCL {} could not allocate {} MiB for a window: {}", library_.name(),
+                            (bytes + mib - 1) / mib, library_.entries().get_error_string(result)));
+  }
+}
+
+Memory::~Memory() {
+  if (data_ != nullptr) library_.entries().mem_free(data_);
+}
+
+Memory::Memory(Memory&& other) noexcept
+    : library_(std::move(other.library_)), data_(std::exchange(other.data_, nullptr)) {}
+
+void Windows::reserve(Communicators& communicators, std::uint64_t bytes, const Steps& steps) {
+  if (bytes <= bytes_) return;
+  bytes_ = 0;
+  communicators.deregister_windows();
+  memory_.clear();
+  steps.agree("");  // now nobody has the old memory mapped, and it is really free
+  const std::uint64_t new_bytes = size_to_hold(bytes);
+  std::string problem;
+  try {
+    for (std::size_t rank = 0; rank < communicators.ranks(); ++rank) {
+      steps.make_current(rank);
+      memory_.emplace_back(communicators.library(), new_bytes);
+    }
+  } catch (const Error& error) {
+    problem = error.what();
+    memory_.clear();
+  }
+  // Who registers waits for all, so nobody begins unless everybody can.
+  steps.agree(problem);
+  std::vector<void*> places;
+  for (const Memory& memory : memory_) places.push_back(memory.data());
+  {
+    const CallDeadline deadline(steps.deadline, "registering a window");
+    registered_ = communicators.register_windows(places, new_bytes);
+  }
+  bytes_ = new_bytes;
+}
+
+}  // namespace arb::nccl
