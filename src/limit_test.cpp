@@ -63,7 +63,7 @@ std::string text_of(const LimitTest& test) {
                      : test.engine == Engine::sm_load ? "SM loads"
                                                       : "copy engines";
   if (test.traffic == Traffic::pair) text += fmt::format(" from rank {} to rank {}", test.from, test.to);
-  if (test.traffic == Traffic::ring) text += " in a ring";
+  if (test.traffic == Traffic::next) text += " to the next";
   if (test.traffic == Traffic::all_pairs) text += " of all pairs at once";
   if (test.blocks != 0) text += fmt::format(", {} blocks", test.blocks);
   return text;

@@ -10,7 +10,7 @@ namespace arb {
 enum class GraphEdge : std::uint8_t { plain, programmatic };
 enum class Engine : std::uint8_t { sm_store, sm_load, copy_engine };
 // Who moves bytes at the same time: one rank to another, each to the next, or each to all others.
-enum class Traffic : std::uint8_t { pair, ring, all_pairs };
+enum class Traffic : std::uint8_t { pair, next, all_pairs };
 // What is measured, and what the answer is.
 enum class LimitKind : std::uint8_t {
   nodes,       // a graph of `count` empty nodes, event to event: microseconds of the whole graph
@@ -38,8 +38,8 @@ constexpr std::string_view name_of(Traffic traffic) {
   switch (traffic) {
     case Traffic::pair:
       return "pair";
-    case Traffic::ring:
-      return "ring";
+    case Traffic::next:
+      return "next";
     case Traffic::all_pairs:
       break;
   }

@@ -58,7 +58,7 @@ std::string local_copies_text(const Survey& survey) {
 
 std::string by_blocks_text(const Survey& survey) {
   std::string text = fmt::format("GB/s that a rank sends   {:>8} {:>12} {:>12} {:>8} {:>10}\n", "blocks",
-                                 "pair median", "pair slowest", "ring", "all pairs");
+                                 "pair median", "pair slowest", "next", "all pairs");
   const auto line = [&](Engine engine, std::uint32_t blocks) {
     const std::vector<double> pairs = survey.pairs_gbps(engine, blocks);
     const auto shown = [](std::optional<double> value) {
@@ -68,7 +68,7 @@ std::string by_blocks_text(const Survey& survey) {
                         blocks == 0 ? "-" : std::to_string(blocks),
                         shown(pairs.empty() ? std::nullopt : std::optional(quantile_of_sorted(pairs, 0.5))),
                         shown(pairs.empty() ? std::nullopt : std::optional(pairs.front())),
-                        shown(survey.value(move_test(engine, Traffic::ring, blocks))),
+                        shown(survey.value(move_test(engine, Traffic::next, blocks))),
                         shown(survey.value(move_test(engine, Traffic::all_pairs, blocks))));
   };
   for (const Engine engine : {Engine::sm_store, Engine::sm_load}) {

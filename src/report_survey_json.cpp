@@ -32,7 +32,7 @@ Json bandwidth_of(const Survey& survey, Engine engine, std::uint32_t blocks) {
   object["pairs_gbps"] = matrix(survey.ranks, [&](std::uint32_t from, std::uint32_t to) {
     return survey.value(move_test(engine, Traffic::pair, blocks, from, to));
   });
-  put(object, "ring_gbps", survey.value(move_test(engine, Traffic::ring, blocks)));
+  put(object, "next_gbps", survey.value(move_test(engine, Traffic::next, blocks)));
   put(object, "all_pairs_gbps", survey.value(move_test(engine, Traffic::all_pairs, blocks)));
   return object;
 }

@@ -73,19 +73,19 @@ void find_staged_loads(const Survey& survey, std::vector<Warning>& warnings) {
 
 void find_write_collapse(const Survey& survey, std::vector<Warning>& warnings) {
   const auto all_pairs = survey.best_gbps(Engine::sm_store, Traffic::all_pairs);
-  const auto ring = survey.best_gbps(Engine::sm_store, Traffic::ring);
+  const auto next = survey.best_gbps(Engine::sm_store, Traffic::next);
   const auto pair = median_of(survey.pairs_gbps(Engine::sm_store, survey.best_blocks(Engine::sm_store)));
-  if (!all_pairs || (!ring && !pair)) return;
-  const double alone = std::max(ring.value_or(0), pair.value_or(0));
+  if (!all_pairs || (!next && !pair)) return;
+  const double alone = std::max(next.value_or(0), pair.value_or(0));
   if (alone < *all_pairs * write_collapse_ratio) return;
   const auto loads = survey.best_gbps(Engine::sm_load, Traffic::all_pairs);
-  const bool ring_is_best = ring.value_or(0) >= pair.value_or(0);
+  const bool next_is_best = next.value_or(0) >= pair.value_or(0);
   warnings.push_back(
       {Illness::write_collapse,
        fmt::format(
            "posted writes collapse: with all pairs at once a rank stores {:.1f} GB/s, and {:.1f} {}{}; where "
            "loads keep up, contenders that pull do not collapse, and rings have one destination a rank",
-           *all_pairs, alone, ring_is_best ? "in a ring" : "to one peer alone",
+           *all_pairs, alone, next_is_best ? "to the next" : "to one peer alone",
            loads ? fmt::format(" (loads of all pairs: {:.1f})", *loads) : "")});
 }
 
@@ -136,7 +136,7 @@ std::vector<LimitTest> survey_plan(std::uint32_t ranks) {
   // All that one block count gives, the most blocks first: warnings need no other.
   for (auto blocks = std::rbegin(survey_blocks); blocks != std::rend(survey_blocks); ++blocks) {
     const bool first = blocks == std::rbegin(survey_blocks);
-    for (const Traffic traffic : {Traffic::ring, Traffic::all_pairs, Traffic::pair}) {
+    for (const Traffic traffic : {Traffic::next, Traffic::all_pairs, Traffic::pair}) {
       for (const Engine engine : engines) {
         if (engine == Engine::copy_engine && !first) continue;
         if (traffic != Traffic::pair) {

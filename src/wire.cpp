@@ -164,7 +164,7 @@ constexpr std::array all_of<GraphEdge> = {GraphEdge::plain, GraphEdge::programma
 template <>
 constexpr std::array all_of<Engine> = {Engine::sm_store, Engine::sm_load, Engine::copy_engine};
 template <>
-constexpr std::array all_of<Traffic> = {Traffic::pair, Traffic::ring, Traffic::all_pairs};
+constexpr std::array all_of<Traffic> = {Traffic::pair, Traffic::next, Traffic::all_pairs};
 
 template <typename T>
 concept Named = std::is_enum_v<T>;

@@ -168,7 +168,7 @@ double LimitBench::move_gbps(const LimitTest& test) {
     for (Rank& to : ranks_->all()) {
       if (from.number == to.number) continue;
       if (test.traffic == Traffic::pair && (from.number != test.from || to.number != test.to)) continue;
-      if (test.traffic == Traffic::ring && to.number != (from.number + 1) % count) continue;
+      if (test.traffic == Traffic::next && to.number != (from.number + 1) % count) continue;
       Rank& holder = test.engine == Engine::sm_load ? to : from;
       lanes.push_back({.from = &from,
                        .to = &to,

@@ -38,7 +38,7 @@ double healthy(const LimitTest& test) {
   }
   const double reached = test.engine == Engine::copy_engine ? 1 : std::min(1.0, 0.4 + test.blocks / 64.0);
   if (test.traffic == Traffic::all_pairs) return 22 * reached;
-  if (test.traffic == Traffic::ring) return 52 * reached;
+  if (test.traffic == Traffic::next) return 52 * reached;
   // Across sockets 36 to 51, inside one 53 to 56.
   const double spread = (test.from * 3 + test.to * 5) % 8 / 7.0;
   return (test.from / 4 == test.to / 4 ? 53 + 3 * spread : 36 + 15 * spread) * reached;
@@ -72,7 +72,7 @@ TEST(SurveyPlan, HasEveryDirectedPairOfEveryEngineAtEveryBlockCountOnce) {
     }
   }
   for (const Engine engine : engines) {
-    EXPECT_TRUE(has(move_test(engine, Traffic::ring, many_blocks)));
+    EXPECT_TRUE(has(move_test(engine, Traffic::next, many_blocks)));
     // The test that a run's floors rest on.
     EXPECT_TRUE(has(move_test(engine, Traffic::all_pairs, many_blocks)));
   }
@@ -189,7 +189,7 @@ TEST(SurveyReport, WhatIsMissingIsADash) {
   EXPECT_NE(text.find("copy_engine                   -            -"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(survey_json(cut, survey_plan(3).size() - 20));
   EXPECT_GT(json["tests_left_out"], 50);
-  EXPECT_FALSE(json["bandwidth"][0].contains("ring_gbps"));
+  EXPECT_FALSE(json["bandwidth"][0].contains("next_gbps"));
 }
 
 }  // namespace

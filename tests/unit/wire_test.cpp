@@ -74,7 +74,7 @@ class Draw {
     constexpr LimitKind kinds[] = {LimitKind::nodes, LimitKind::local_copy, LimitKind::flag,
                                    LimitKind::barrier, LimitKind::move};
     constexpr Engine engines[] = {Engine::sm_store, Engine::sm_load, Engine::copy_engine};
-    constexpr Traffic traffics[] = {Traffic::pair, Traffic::ring, Traffic::all_pairs};
+    constexpr Traffic traffics[] = {Traffic::pair, Traffic::next, Traffic::all_pairs};
     return {.kind = kinds[random_() % std::size(kinds)],
             .edge = flip() ? GraphEdge::plain : GraphEdge::programmatic,
             .count = small(),
