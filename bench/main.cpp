@@ -61,6 +61,8 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
            "bfloat16, half, float, bf16, fp16, fp32, a list, or all (default bf16)");
   app.add_option("-g,--ngpus", options.gpus, "GPUs (default: all that reach each other)");
   add_list(app, "--contender", options.contenders, "contenders (default all; see arbench list)");
+  app.add_option("--tuning", options.tuning,
+                 "what `auto` chooses by: a file that arbench tune wrote here (default: a rule of its own)");
   add_list(app, "--toolkit", options.toolkits, "toolkits, such as 12.8 or 13.0-nvcc (default all, by NVRTC)");
   add_list(app, "--place", options.places, "out, in (default out)");
   add_list(app, "--mode", options.modes, "isolated, pipelined (default both)");
@@ -167,7 +169,9 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
       "virtual "
       "ranks)");
   RunOptions& run = options.run;
-  add_list(app, "--contender", run.contenders, "contenders (default all; see arbench list)");
+  add_list(app, "--contender", run.contenders,
+           "contenders (default all; see arbench list); auto is those that it may choose");
+  app.add_option("--tuning", run.tuning, "what auto chooses by: a file that arbench tune wrote here");
   add_list(app, "--toolkit", run.toolkits, "toolkits, such as 12.8 or 13.0-nvcc (default all, by NVRTC)");
   app.add_option("-g,--ngpus", run.gpus, "GPUs (default: all that reach each other, or one)");
   app.add_option(
@@ -196,6 +200,31 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
   app.footer(
       "Exit status: 0 good, 1 usage, 2 wrong data or a hang, 5 the environment cannot do it, or "
       "interrupted.");
+}
+
+void add_tune_options(CLI::App& app, arb::TuneOptions& options) {
+  RunOptions& run = options.run;
+  add_size(app, "-b,--minbytes", run.min_bytes, "smallest message in bytes (default 1K)");
+  add_size(app, "-e,--maxbytes", run.max_bytes, "largest message (default 64M)");
+  add_size(app, "-f,--stepfactor", run.factor, "factor between sizes (default 2)");
+  add_list(app, "-d,--datatype", run.dtypes, "the type to time; choices serve all (default bf16)");
+  app.add_option("-g,--ngpus", run.gpus, "GPUs (default: all that reach each other)");
+  add_list(app, "--contender", run.contenders,
+           "what to choose from, and NCCL to see it beside (default: all that can be chosen, and NCCL)");
+  add_list(app, "--toolkit", run.toolkits, "the toolkit to tune with (default: the newest, by NVRTC)");
+  app.add_option("--nccl", run.nccl_paths, "a libnccl.so.2 or its folder (default: what the loader finds)");
+  app.add_option("--bundles", run.bundles, "folder of kernel bundles (default: bundles/ beside the program)");
+  app.add_option("--results", run.results, "where results folders go (default ./results)");
+  app.add_option("-o,--output", options.output, "where the tuning goes beside the results folder");
+  app.add_option("--launches", options.launches,
+                 "fresh launches that decide between the best few (default 3)");
+  app.add_option("--islands", run.island_ranks, "ranks of one island of close GPUs (default: by NUMA node)");
+  app.add_option("--deadline", run.deadline_s, "seconds that a wait on a device may take (default 30)");
+  app.add_option("--seed", run.seed, "of the inputs and of the order of cells (default 1)");
+  app.footer(
+      "docs/tuning.md says how it searches. Exit status: 0 good, 1 usage, 2 wrong data or a hang, 5 the "
+      "environment\n"
+      "cannot do it, or interrupted (nothing is kept).");
 }
 
 void add_limits_options(CLI::App& app, RunOptions& options) {
@@ -263,6 +292,10 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
       "what this machine itself can do: nodes, flags, bytes a second of every pair, and known illnesses");
   RunOptions limits_options;
   add_limits_options(*limits, limits_options);
+  CLI::App* tune = app.add_subcommand(
+      "tune", "search the fastest contender and launch shape of each size on this machine, for auto");
+  arb::TuneOptions tune_options;
+  add_tune_options(*tune, tune_options);
   CLI::App* list = app.add_subcommand("list", "contenders, kernel bundles, GPUs and NCCLs that are here");
   list->add_flag("--json", list_options.json, "as JSON");
   list->add_option("--bundles", list_options.bundles, "folder of kernel bundles");
@@ -324,6 +357,10 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   // A reader that goes away (`arbench run | head`) must not cost the results.
   std::signal(SIGPIPE, SIG_IGN);
   if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
+  if (tune->parsed()) {
+    tune_options.run.command = run_options.command;
+    return arb::tune_verb(tune_options, terminal, interrupt);
+  }
   if (limits->parsed()) {
     limits_options.command = run_options.command;
     limits_options.probe_program = run_options.probe_program;

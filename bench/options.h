@@ -25,6 +25,7 @@ struct RunOptions {
   std::vector<std::string> dtypes;
   std::optional<std::uint32_t> gpus;
   std::vector<std::string> contenders;
+  std::filesystem::path tuning;  // what `auto` chooses by; empty: its own rule
   std::vector<std::string> toolkits;
   std::vector<std::string> places;
   std::vector<std::string> modes;
@@ -75,6 +76,12 @@ struct VerifyOptions {
   std::optional<std::uint64_t> for_s;        // how long to verify; empty: until every contender has its calls
   std::optional<std::uint64_t> case_number;  // that case alone
   std::string gate_case;                     // that run of the emulated gate alone (gate::replay)
+};
+
+struct TuneOptions {
+  RunOptions run;                // sizes, GPUs, folders, deadlines
+  std::uint32_t launches = 3;    // fresh ones that decide between the best few
+  std::filesystem::path output;  // where the tuning goes beside the results folder; empty: nowhere
 };
 
 struct ListOptions {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <regex>
 #include <string_view>
 
@@ -153,6 +155,24 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
   environment_.ranks = machine_.ranks;
   environment_.world = emulated ? "emulated" : std::string(name_of(options_.world.value_or(World::threads)));
   choose_bundles(say);
+  if (!options_.tuning.empty()) read_tuning(say);
+}
+
+void Session::read_tuning(const Say& say) {
+  const std::string name = fmt::format("--tuning {}", options_.tuning.string());
+  std::ifstream file(options_.tuning, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad())
+    throw UsageError(
+        fmt::format("{}: there is no such file, or it cannot be read; `arbench tune` makes one", name));
+  Tuning tuning = tuning_from_json(name, text);
+  check_tuning(name, tuning, fingerprint_of(environment_.gpus), machine_.ranks, machine_.island_ranks);
+  for (const Dtype dtype : dtypes_from(options_.dtypes)) {
+    if (dtype == tuning.dtype) continue;
+    say(fmt::format("{} timed {}; its choices go by bytes and are taken for {} too", name,
+                    name_of(tuning.dtype), name_of(dtype)));
+  }
+  machine_.tuning = std::move(tuning);
 }
 
 bool Session::wants(bool nccl) const {

@@ -50,6 +50,7 @@ class Session {
 
  private:
   void choose_bundles(const Say& say);
+  void read_tuning(const Say& say);
   [[nodiscard]] std::uint32_t choose_islands() const;
   std::unique_ptr<WorkerBackend> start_workers(const Say& say, std::uint32_t ranks);
   [[nodiscard]] bool wants(bool nccl) const;

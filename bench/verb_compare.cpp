@@ -228,7 +228,7 @@ void ArmComparison::prepare() {
     for (std::size_t i = 0; same && i < cells.size(); ++i) {
       same = cells[i].bytes == cells_a[i].bytes && cells[i].dtype == cells_a[i].dtype &&
              cells[i].mode == cells_a[i].mode &&
-             (cells[i].contender == cells_a[i].contender || !a_.contender.empty());
+             (contender_name(cells[i]) == contender_name(cells_a[i]) || !a_.contender.empty());
     }
     if (!same) {
       throw EnvironmentError(
@@ -238,8 +238,8 @@ void ArmComparison::prepare() {
   }
   for (std::size_t i = 0; i < cells_a.size(); ++i) {
     const Cell& cell = cells_a[i];
-    plan_.cells.push_back({.contender = cell.contender,
-                           .contender_b = cells_b[i].contender,
+    plan_.cells.push_back({.contender = contender_name(cell),
+                           .contender_b = contender_name(cells_b[i]),
                            .dtype = cell.dtype,
                            .ranks = cell.ranks,
                            .bytes = cell.bytes,

@@ -103,7 +103,9 @@ ExitCode list(const ListOptions& options, const Terminal& terminal, const Interr
     json["contenders"] = Json::array();
     for (const CatalogRow& row : catalog()) {
       Json entry = {{"contender", row.contender},
-                    {"source", row.source == Source::nccl ? "nccl" : "kernel"},
+                    {"source", row.source == Source::nccl     ? "nccl"
+                               : row.source == Source::chosen ? "chosen"
+                                                              : "kernel"},
                     {"style", row.style == Style::symmetric ? "symmetric" : "staged"},
                     {"in_place", row.in_place},
                     {"sum_order", row.sum_order}};

@@ -81,7 +81,7 @@ class Run {
 
 Outcome Run::outcome_of(const Cell& cell) {
   Outcome outcome;
-  const std::string column = cell.contender + " " + variant_name(cell);
+  const std::string column = contender_name(cell) + " " + variant_name(cell);
   Streak& streak = streaks_[column];
   if (streak.losses >= most_losses || streak.failures >= most_failures) {
     outcome.failure =

@@ -20,6 +20,7 @@
 #include "results_folder.h"
 #include "session.h"
 #include "text.h"
+#include "tuning.h"
 #include "verbs.h"
 #include "verify_case.h"
 
@@ -129,6 +130,7 @@ class Verify {
   std::string started_ = utc_now(true);
   std::string started_name_ = utc_now(false);
   Evidence evidence_ = Evidence::emulated;
+  std::optional<Tuning> tuning_;
   std::unique_ptr<ResultsFolder> folder_;
   std::vector<Arm> arms_;  // of all teams, in the order of the table
   bool interrupted_ = false;
@@ -154,8 +156,11 @@ std::vector<VerifyTeam> Verify::teams(std::uint32_t gpus) const {
 }
 
 bool Verify::wants(const CatalogRow& row) const {
-  return options_.run.contenders.empty() ||
-         std::ranges::find(options_.run.contenders, row.contender) != options_.run.contenders.end();
+  if (options_.run.contenders.empty()) return true;
+  // Whoever asks for a contender that chooses among others asks for those.
+  return std::ranges::any_of(options_.run.contenders, [&](const std::string& name) {
+    return name == row.contender || may_choose(*find_contender(name), tuning_ ? &*tuning_ : nullptr, row);
+  });
 }
 
 std::vector<Arm> Verify::arms_of(const Session& session, VerifyTeam team) {
@@ -426,6 +431,7 @@ ExitCode Verify::go() {
   machine_options.ranks.reset();  // the team's, not the machine's
   Session session(machine_options, folder_->folder().string(), interrupt_, say, 1);
   evidence_ = session.machine().evidence;
+  tuning_ = session.machine().tuning;
 
   const std::vector<VerifyTeam> all = teams(session.gpus().value_or(0));
   for (std::size_t i = 0; i < all.size() && !stopped(); ++i) {

@@ -32,6 +32,10 @@ int list_verb(const ListOptions& options, const Terminal& terminal, const Interr
 // --strict; 5 an environment that cannot do it, a failed gate, or an interrupt (whole blocks are kept,
 // --resume goes on).
 int compare_verb(const CompareOptions& options, const Terminal& terminal, const Interrupt& interrupt);
+// Searches the fastest contender and launch shape of each size, prints the crossover table and leaves tuning.json in a
+// results folder and where the options say. Exit status: 0; 1 usage; 2 wrong data, a hang or a lost worker; 5 fewer
+// than 2 GPUs that reach each other, a cell that could not run, or an interrupt (nothing is kept).
+int tune_verb(const TuneOptions& options, const Terminal& terminal, const Interrupt& interrupt);
 // Measures what the machine itself can do, prints it with warnings and leaves limits.json in a results folder. Exit
 // status: 0, with warnings too; 1 usage; 2 a hang or a lost worker; 5 fewer than 2 GPUs that reach each other, a test
 // that could not be made, or an interrupt (what was measured is kept).

@@ -201,6 +201,25 @@ Schedule copy_ring_schedule(const Call& call, LaunchShape shape) {
   return chain;
 }
 
+// What to run where nothing was tuned.
+//
+// Measured on 2 ranks (results/2026-11-30T151145-2xH200-run): one_shot_push is fastest of the kernels from 1K to 16M,
+// ring at 32M (101 us against 111, in the shapes of that run) and above.
+//
+// Derived, not measured, for n > 2: a rank sends (n-1) S in one shot and 2 (n-1)/n S in two, and the second hop costs
+// what it costs on 2 ranks, where both send the same: 1.37 us at 1K (3.16 - 1.79), in which that machine sends 480 KB
+// at its 350 GB/s a rank. So two shots win from (n-1) S - 2 (n-1)/n S = 480 KB on: 320 KB on 4 ranks, 91 KB on 8. A
+// machine with slower links crosses over earlier: that is what a tuning is for. Ring and two shots send the same bytes
+// on any number of ranks, so the ring takes over where it does on 2.
+std::string_view default_choice(const Team& team, std::uint64_t bytes) {
+  constexpr std::uint64_t ring_from_bytes = 32ull << 20;
+  constexpr std::uint64_t bytes_worth_a_hop = 480ull << 10;
+  if (bytes >= ring_from_bytes) return "ring";
+  const std::uint64_t n = team.ranks;
+  const std::uint64_t saved_bytes = (n - 1) * (n - 2) * bytes / n;
+  return saved_bytes >= bytes_worth_a_hop ? "two_shot_push" : "one_shot_push";
+}
+
 std::uint32_t two_roundings(std::uint32_t /*ranks*/) {
   return 2;
 }
@@ -224,7 +243,8 @@ constexpr CatalogRow usual{.contender = "",
                            .roundings = one_rounding,
                            .shape = one_shot_shape,
                            .schedule = nullptr,
-                           .wire_bytes_theory = one_shot_wire_bytes};
+                           .wire_bytes_theory = one_shot_wire_bytes,
+                           .choose = nullptr};
 
 // A copy of the usual row, changed by `change`.
 template <class Change>
@@ -315,6 +335,17 @@ constexpr std::array rows{
           r.roundings = two_roundings;
           r.shape = hierarchical_shape;
           r.wire_bytes_theory = hierarchical_wire_bytes;
+        }),
+    row("auto", "",
+        [](CatalogRow& r) {
+          r.source = Source::chosen;
+          r.scratch_bytes = no_scratch;
+          r.rank_order = false;
+          r.sum_order = "that of the contender that it chooses by size";
+          r.roundings = rounding_per_addition;
+          r.shape = no_shape;
+          r.wire_bytes_theory = unknown_wire_bytes;
+          r.choose = default_choice;
         }),
     row("nccl", "", as_nccl),
     row("nccl_tuned", "",

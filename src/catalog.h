@@ -13,7 +13,9 @@
 
 namespace arb {
 
-enum class Source : std::uint8_t { kernel, nccl };  // a kernel of ours, or NCCL in one configuration
+// A kernel of ours, NCCL in one configuration, or a choice between kernels of ours that is made when a plan is: no cell
+// that runs names a row of the last kind.
+enum class Source : std::uint8_t { kernel, nccl, chosen };
 
 // A setting that makes an NCCL configuration: a variable of the environment of its process.
 struct NcclVariable {
@@ -24,7 +26,7 @@ struct NcclVariable {
 struct CatalogRow {
   std::string_view
       contender;            // stable name, keys results: "two_shot_pull", "two_shot_pull/symmetric", "nccl"
-  std::string_view kernel;  // the file kernels/<kernel>.cu; empty for NCCL
+  std::string_view kernel;  // the file kernels/<kernel>.cu; empty for others
   Source source;
   // NCCL's configuration together with `style`; a user's own value of a variable wins. None for kernels.
   std::span<const NcclVariable> nccl_variables;
@@ -47,6 +49,8 @@ struct CatalogRow {
   // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not
   // known.
   std::optional<std::uint64_t> (*wire_bytes_theory)(const Team& team, std::uint64_t bytes);
+  // Source::chosen: the contender for a message where no tuning says otherwise; pure. Else null.
+  std::string_view (*choose)(const Team& team, std::uint64_t bytes);
 };
 
 // All contenders, in the order of tables.

@@ -32,6 +32,7 @@ struct Cell {
   // bytes, place and island_ranks are those of the case.
   std::uint64_t verify_calls = 0;
   Plant plant = Plant::none;  // with verify_calls only
+  std::string alias = {};     // what rows call the contender where another row chose it: "auto"
   bool check = true;          // false only with -c 0: the row then says unchecked in flags
 
   friend bool operator==(const Cell&, const Cell&) = default;

@@ -74,6 +74,10 @@ BundleName split_bundle_name(std::string_view bundle) {
   return {.toolkit = std::string(bundle.substr(0, dash)), .compiler = std::string(bundle.substr(dash + 1))};
 }
 
+const std::string& contender_name(const Cell& cell) {
+  return cell.alias.empty() ? cell.contender : cell.alias;
+}
+
 std::string variant_name(const Cell& cell) {
   if (!cell.bundle.empty()) return cell.bundle;
   if (!cell.nccl.empty()) return cell.nccl;
@@ -81,15 +85,16 @@ std::string variant_name(const Cell& cell) {
 }
 
 std::string cell_name(const Cell& cell) {
-  return fmt::format("{}/{}/{}/n{}/{}/{}/{}/{}", cell.contender, variant_name(cell), name_of(cell.dtype),
-                     cell.ranks, cell.bytes, name_of(cell.place), name_of(cell.mode), name_of(cell.cache));
+  return fmt::format("{}/{}/{}/n{}/{}/{}/{}/{}", contender_name(cell), variant_name(cell),
+                     name_of(cell.dtype), cell.ranks, cell.bytes, name_of(cell.place), name_of(cell.mode),
+                     name_of(cell.cache));
 }
 
 Row measure(const Backend& backend, const Cell& cell, const Outcome& outcome, const RowContext& context) {
   RowFields row;
   row.evidence = backend.evidence();
   row.world = backend.world();
-  row.contender = cell.contender;
+  row.contender = contender_name(cell);
   if (row.evidence == Evidence::emulated) {
     row.compiler = "g++";
   } else {
@@ -107,7 +112,7 @@ Row measure(const Backend& backend, const Cell& cell, const Outcome& outcome, co
   row.cache = cell.cache;
   row.launch = context.launch;
   row.calls_per_graph = cell.calls_per_graph;
-  row.ran = outcome.ran;
+  row.ran = cell.alias.empty() || outcome.ran.empty() ? outcome.ran : cell.contender + " " + outcome.ran;
 
   std::vector<std::string> flags = outcome.flags;
   const auto flag = [&flags](const char* word) {

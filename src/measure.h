@@ -103,6 +103,8 @@ struct BundleName {
   std::string compiler;
 };
 BundleName split_bundle_name(std::string_view bundle);
+// The cell's contender as rows name it: "auto" where it was chosen by that.
+const std::string& contender_name(const Cell& cell);
 // What the cell's contender was built or loaded from: "13.0-nvrtc", an NCCL version, or "g++" when emulated.
 std::string variant_name(const Cell& cell);
 // The name that joins a cell across runs: "two_shot_pull/13.0-nvrtc/bf16/n2/1024/out/pipelined/warm".

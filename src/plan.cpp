@@ -155,7 +155,7 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
   if (!emulated) {
     // NCCL has no toolkit: a run of it alone has loaded no bundle to select from.
     const bool kernels =
-        std::ranges::any_of(contenders, [](const CatalogRow* row) { return row->source == Source::kernel; });
+        std::ranges::any_of(contenders, [](const CatalogRow* row) { return row->source != Source::nccl; });
     bundles = kernels ? select_bundles(sweep.toolkits, machine.bundles) : std::vector<std::string>{};
     nccls = machine.nccls;
   } else if (!sweep.toolkits.empty()) {
@@ -179,7 +179,7 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
       }
       continue;
     }
-    if (row->source == Source::kernel && bundles.empty()) {
+    if (row->source != Source::nccl && bundles.empty()) {
       plan.remarks.push_back(fmt::format("{} is left out: there is no kernel bundle", row->contender));
       continue;
     }
@@ -209,6 +209,13 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
     for (const std::uint64_t bytes : sizes) {
       for (const auto& [row, variants] : columns) {
         for (const std::string& variant : variants) {
+          const CatalogRow* runs = row;
+          Choice choice{row->contender, {0, 0}};
+          if (row->source == Source::chosen) {
+            choice = machine.tuning ? choice_of(*machine.tuning, bytes)
+                                    : choice_of(*row, {machine.ranks, machine.island_ranks}, bytes);
+            runs = find_contender(choice.contender);
+          }
           for (const Cache cache : sweep.caches) {
             for (const Place place : sweep.places) {
               if (place == Place::in && !row->in_place) continue;
@@ -216,12 +223,12 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
                 const bool is_nccl = row->source == Source::nccl;
                 const Evidence evidence = machine.evidence;
                 plan.cells.push_back(
-                    {.contender = std::string(row->contender),
+                    {.contender = std::string(choice.contender),
                      .bundle = is_nccl ? "" : variant,
                      .nccl = is_nccl ? variant : "",
                      .dtype = dtype,
                      .ranks = machine.ranks,
-                     .island_ranks = row->needs_islands ? machine.island_ranks : 0,
+                     .island_ranks = runs->needs_islands ? machine.island_ranks : 0,
                      .bytes = bytes,
                      .place = place,
                      .mode = mode,
@@ -231,6 +238,9 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
                      .samples = sweep.samples.value_or(default_samples(bytes, mode, evidence)),
                      .warmups = sweep.warmups.value_or(default_warmups(bytes, mode, evidence)),
                      .seed = sweep.seed,
+                     .blocks = choice.shape.blocks,
+                     .threads = choice.shape.threads,
+                     .alias = runs == row ? "" : std::string(row->contender),
                      .check = sweep.check});
               }
             }

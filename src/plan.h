@@ -9,6 +9,7 @@
 
 #include "cell.h"
 #include "errors.h"
+#include "tuning.h"
 #include "types.h"
 
 namespace arb {
@@ -40,7 +41,8 @@ struct Machine {
   std::vector<std::string> bundles;  // names, without support; none when emulated
   std::vector<std::string> nccls;    // versions; none when emulated
   std::map<std::string, std::string> nccl_window_problems =
-      {};  // why one has no symmetric windows; only those
+      {};                             // why one has no symmetric windows; only those
+  std::optional<Tuning> tuning = {};  // what Source::chosen chooses by; empty: the row's own rule
 };
 
 struct Plan {

@@ -81,6 +81,8 @@ LaunchShape draw_shape(const CatalogRow& row, const Team& team, std::uint64_t by
 }  // namespace
 
 bool can_verify(const CatalogRow& row, std::uint32_t ranks) {
+  // Who chooses runs nothing of its own.
+  if (row.source == Source::chosen) return false;
   return !row.needs_islands || (ranks >= 4 && (ranks % 2 == 0 || ranks % 3 == 0));
 }
 

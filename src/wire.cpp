@@ -78,6 +78,7 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("seed", cell.seed);
   visit("verify_calls", cell.verify_calls);
   visit("plant", cell.plant);
+  visit("alias", cell.alias);
   visit("check", cell.check);
 }
 

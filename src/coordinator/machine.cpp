@@ -42,6 +42,20 @@ int numa_node_of(const DeviceInfo& device) {
   return file >> node ? node : -1;
 }
 
+MachineFingerprint fingerprint_of(const std::vector<DeviceInfo>& gpus) {
+  MachineFingerprint found;
+  for (const DeviceInfo& gpu : gpus) {
+    found.gpus.push_back(gpu.name);
+    found.numa_nodes.push_back(numa_node_of(gpu));
+    std::vector<std::uint32_t> peers;
+    for (std::uint32_t rank = 0; rank < gpus.size(); ++rank) {
+      if (std::ranges::find(gpu.peers, gpus[rank].ordinal) != gpu.peers.end()) peers.push_back(rank);
+    }
+    found.peers.push_back(std::move(peers));
+  }
+  return found;
+}
+
 std::uint32_t equal_runs(const std::vector<int>& nodes) {
   std::vector<std::uint32_t> lengths;
   for (std::size_t i = 0; i < nodes.size(); ++i) {

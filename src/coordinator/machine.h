@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "tuning.h"
 #include "worker_process.h"
 
 namespace arb {
@@ -44,6 +45,8 @@ GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wan
 
 // The NUMA node that the kernel reports for a GPU; -1 where it reports none.
 int numa_node_of(const DeviceInfo& device);
+// What a tuning must fit: these GPUs in the order of their ranks.
+MachineFingerprint fingerprint_of(const std::vector<DeviceInfo>& gpus);
 // How many ranks an island has when rank r is on node nodes[r] and islands are runs of equal nodes of one length; 0 when
 // the runs differ in length or a node is not known (-1).
 std::uint32_t equal_runs(const std::vector<int>& nodes);

@@ -73,6 +73,9 @@ Outcome CellRunner::run(const Cell& cell) {
   const CatalogRow* const row = find_contender(cell.contender);
   try {
     if (row == nullptr) throw BundleError(fmt::format("there is no contender {}", cell.contender));
+    if (row->source == Source::chosen)
+      throw BundleError(
+          fmt::format("{} chooses a contender when a plan is made, and runs none itself", cell.contender));
     return run_checked(cell, *row);
   } catch (const DeviceDeadline& error) {
     // Generations are out of step now.

@@ -220,7 +220,7 @@ TEST(Plan, IslandsBringTheContendersThatNeedThem) {
   machine.island_ranks = 4;
   const Plan plan = make_plan(small_sweep(), machine);
   for (const CatalogRow& row : catalog()) {
-    const auto cell = std::ranges::find(plan.cells, std::string(row.contender), &Cell::contender);
+    const auto cell = std::ranges::find(plan.cells, std::string(row.contender), contender_name);
     ASSERT_NE(cell, plan.cells.end()) << row.contender;
     EXPECT_EQ(cell->island_ranks, row.needs_islands ? 4u : 0u) << row.contender;
   }

@@ -38,6 +38,7 @@ class Draw {
             .samples = small(),
             .warmups = small(),
             .seed = number(),
+            .alias = text(),
             .check = flip()};
   }
   Outcome outcome() {

@@ -1,0 +1,67 @@
+#include "tuning.h"
+
+#include <arb/abi.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace arb {
+namespace {
+
+// "2x NVIDIA H200", or all names where they differ.
+std::string gpus_text(const std::vector<std::string>& gpus) {
+  if (gpus.empty()) return "an emulated machine";
+  const bool equal = std::ranges::all_of(gpus, [&](const std::string& name) { return name == gpus.front(); });
+  return equal ? fmt::format("{}x {}", gpus.size(), gpus.front()) : fmt::format("{}", fmt::join(gpus, ", "));
+}
+
+}  // namespace
+
+Choice choice_of(const Tuning& tuning, std::uint64_t bytes) {
+  const auto above = std::ranges::upper_bound(tuning.sizes, bytes, {}, &TunedSize::bytes);
+  const TunedSize& chosen = above == tuning.sizes.begin() ? tuning.sizes.front() : *std::prev(above);
+  return {chosen.contender, chosen.shape};
+}
+
+Choice choice_of(const CatalogRow& row, const Team& team, std::uint64_t bytes) {
+  return {row.choose(team, bytes), {0, 0}};
+}
+
+bool can_be_chosen(const CatalogRow& row, std::uint32_t island_ranks) {
+  return row.source == Source::kernel && row.style == Style::staged && row.in_place &&
+         (!row.needs_islands || island_ranks != 0);
+}
+
+bool may_choose(const CatalogRow& chooser, const Tuning* tuning, const CatalogRow& row) {
+  if (chooser.source != Source::chosen) return false;
+  if (tuning != nullptr)
+    return std::ranges::find(tuning->sizes, row.contender, &TunedSize::contender) != tuning->sizes.end();
+  for (std::uint32_t ranks = 2; ranks <= static_cast<std::uint32_t>(max_ranks); ++ranks) {
+    for (std::uint64_t bytes = 1; bytes <= 1ull << 40; bytes *= 2) {
+      if (chooser.choose({ranks, 0}, bytes) == row.contender) return true;
+    }
+  }
+  return false;
+}
+
+void check_tuning(const std::string& name, const Tuning& tuning, const MachineFingerprint& machine,
+                  std::uint32_t ranks, std::uint32_t island_ranks) {
+  const auto refuse = [&](const std::string& why) {
+    return EnvironmentError(
+        fmt::format("{} does not fit: {}; `arbench tune` makes one for this machine", name, why));
+  };
+  if (tuning.machine.gpus != machine.gpus) {
+    throw refuse(fmt::format("it was tuned on {}, and this is {}", gpus_text(tuning.machine.gpus),
+                             gpus_text(machine.gpus)));
+  }
+  if (tuning.ranks != ranks)
+    throw refuse(fmt::format("it is for {} ranks, and here are {}", tuning.ranks, ranks));
+  if (tuning.machine.peers != machine.peers || tuning.machine.numa_nodes != machine.numa_nodes)
+    throw refuse("the GPUs of the machine that it was tuned on reach each other in another way");
+  if (tuning.island_ranks != island_ranks) {
+    throw refuse(fmt::format("it was tuned with islands of {} ranks, and here they have {}",
+                             tuning.island_ranks, island_ranks));
+  }
+}
+
+}  // namespace arb
