@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the tests on any Debian 12 or Ubuntu 24.04, installing what is missing, and runs them. Arguments go to ctest:
-# `scripts/test.sh -L unit` runs one label of unit, emulated, faults, layers and gpu. ARB_PRESET chooses another tree
+# `scripts/test.sh -L unit` runs one label of unit, emulated, faults, layers, probe and gpu. ARB_PRESET chooses another tree
 # than release (dev, asan); ARB_GATE_SEEDS sets how many seeds the emulated tests draw.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
