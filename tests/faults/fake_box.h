@@ -2,11 +2,17 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "catalog.h"
 #include "has.h"
@@ -81,6 +87,30 @@ class FakeBox : public testing::Test {
       result.folder = entry.path();
     }
     return result;
+  }
+
+  // Runs `work`, which gives an exit status, in a process of its own and sends it a SIGINT once ready(). Gives that
+  // status; -1 where a signal ended it.
+  template <class Work, class Ready>
+  static int interrupted(Work work, Ready ready) {
+    const pid_t child = ::fork();
+    if (child < 0) throw std::runtime_error("fork");
+    if (child == 0) ::_exit(work());
+    for (int i = 0; i < 500 && !ready(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ::kill(child, SIGINT);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  // Whether a worker that was told to hang does so: it says so in its log.
+  [[nodiscard]] bool worker_hangs() const {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(results_path(), error)) {
+      if (entry.path().extension() == ".log" && has(test::read_file(entry.path()), "rank 0 waits"))
+        return true;
+    }
+    return false;
   }
 
   test::Scratch scratch_;

@@ -1,13 +1,9 @@
 // Surveys of a machine on a fake worker: what the user sees, what is left on disk, how the program exits.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "command.h"
 #include "fake_box.h"
@@ -110,28 +106,9 @@ TEST_F(FakeLimits, TestsThatAllFailAreNotAllTried) {
 }
 
 TEST_F(FakeLimits, CtrlCKeepsWhatWasMeasured) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    RunOptions asked = options("hang");
-    asked.deadline_s = 60;
-    ::_exit(limits(asked).status);
-  }
-  // The worker says so in its log when it comes to the test in which it hangs.
-  const auto hangs = [&] {
-    std::error_code error;
-    for (const auto& entry : fs::recursive_directory_iterator(results_path(), error)) {
-      if (entry.path().extension() == ".log" && has(test::read_file(entry.path()), "rank 0 waits"))
-        return true;
-    }
-    return false;
-  };
-  for (int i = 0; i < 500 && !hangs(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ::kill(child, SIGINT);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 5);
+  RunOptions asked = options("hang");
+  asked.deadline_s = 60;
+  EXPECT_EQ(interrupted([&] { return limits(asked).status; }, [&] { return worker_hangs(); }), 5);
   const fs::path folder = fs::directory_iterator(results_path())->path();
   EXPECT_TRUE(folder.filename().string().ends_with("-limits-interrupted")) << folder;
   const Json json = Json::parse(test::read_file(folder / "limits.json"));

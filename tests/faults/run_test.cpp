@@ -1,8 +1,5 @@
 // Whole runs on a fake worker: what the user sees, what is left on disk, how the program exits.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "fake_box.h"
 #include "results_folder.h"
@@ -460,13 +456,8 @@ TEST_F(FakeRun, GoogleBenchmarksFlagsWork) {
 }
 
 TEST_F(FakeRun, CtrlCKeepsTheCompleteRows) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    RunOptions asked = options("hang");
-    asked.deadline_s = 60;
-    ::_exit(run(asked).status);
-  }
+  RunOptions asked = options("hang");
+  asked.deadline_s = 60;
   // The first cell is complete once its row is on disk.
   const auto row_there = [&] {
     std::error_code error;
@@ -476,12 +467,7 @@ TEST_F(FakeRun, CtrlCKeepsTheCompleteRows) {
     }
     return false;
   };
-  for (int i = 0; i < 500 && !row_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ::kill(child, SIGINT);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 5);
+  EXPECT_EQ(interrupted([&] { return run(asked).status; }, row_there), 5);
   const fs::path folder = fs::directory_iterator(results_path())->path();
   EXPECT_TRUE(folder.filename().string().ends_with("-interrupted"));
   const PublishedRun published = read_results(folder);

@@ -1,13 +1,9 @@
 // Tuning on a fake worker whose costs are known, and runs that use what came out: files, sentences, exit statuses.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "catalog.h"
 #include "command.h"
@@ -147,27 +143,9 @@ TEST_F(FakeTune, ALostWorkerCostsItsContender) {
 }
 
 TEST_F(FakeTune, CtrlCLeavesNothing) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    TuneOptions asked = options("hang");
-    asked.run.deadline_s = 60;
-    ::_exit(tune(asked).status);
-  }
-  const auto hangs = [&] {
-    std::error_code error;
-    for (const auto& entry : fs::recursive_directory_iterator(results_path(), error)) {
-      if (entry.path().extension() == ".log" && has(test::read_file(entry.path()), "rank 0 waits"))
-        return true;
-    }
-    return false;
-  };
-  for (int i = 0; i < 500 && !hangs(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ::kill(child, SIGINT);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 5);
+  TuneOptions asked = options("hang");
+  asked.run.deadline_s = 60;
+  EXPECT_EQ(interrupted([&] { return tune(asked).status; }, [&] { return worker_hangs(); }), 5);
   EXPECT_TRUE(fs::is_empty(results_path()));
   EXPECT_FALSE(fs::exists(output_path()));
 }

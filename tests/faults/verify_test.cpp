@@ -1,14 +1,10 @@
 // Verifications on a fake worker, which goes wrong in the fourth case of each contender: what the user sees,
 // what is left on disk, how the program exits.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <sstream>
-#include <thread>
 
 #include "command.h"
 #include "fake_box.h"
@@ -174,19 +170,9 @@ TEST_F(FakeVerify, WhatDoesNotExistIsAUsageError) {
 }
 
 TEST_F(FakeVerify, CtrlCKeepsWhatWasFound) {
-  const VerifyOptions asked = options("hang");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    VerifyOptions patient = asked;
-    patient.run.deadline_s = 60;
-    ::_exit(verify(patient).status);
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  ::kill(child, SIGINT);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 5);
+  VerifyOptions asked = options("hang");
+  asked.run.deadline_s = 60;
+  EXPECT_EQ(interrupted([&] { return verify(asked).status; }, [&] { return worker_hangs(); }), 5);
   const fs::path folder = fs::directory_iterator(results_path())->path();
   EXPECT_TRUE(folder.filename().string().ends_with("-interrupted")) << folder;
   EXPECT_EQ(test::lines_of(test::read_file(folder / "verify.csv")).size(), 2u);
