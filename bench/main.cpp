@@ -4,9 +4,9 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compare.h"
@@ -34,6 +34,26 @@ CLI::Option* add_size(CLI::App& app, const std::string& names, std::optional<std
       help);
 }
 
+// Options whose value is one of a few words.
+template <class Value, class Target>
+void add_choice(CLI::App& app, const std::string& name, Target& target, const std::string& help,
+                const std::vector<std::pair<std::string, Value>>& choices) {
+  app.add_option_function<std::string>(
+      name,
+      [&target, name, choices](const std::string& text) {
+        std::vector<std::string> words;
+        for (const auto& [word, value] : choices) {
+          if (word == text) {
+            target = value;
+            return;
+          }
+          words.push_back(word);
+        }
+        throw CLI::ValidationError(name, "'" + text + "' is none of " + arb::enumerate(words));
+      },
+      help);
+}
+
 CLI::Option* add_list(CLI::App& app, const std::string& names, std::vector<std::string>& target,
                       const std::string& help) {
   return app.add_option_function<std::vector<std::string>>(
@@ -44,6 +64,21 @@ CLI::Option* add_list(CLI::App& app, const std::string& names, std::vector<std::
         }
       },
       help);
+}
+
+// CLI11's words for what it could not read, as a sentence that says what would work.
+std::string sentence_of(const CLI::ParseError& error, const CLI::App& app, const std::string& first) {
+  std::vector<std::string> verbs;
+  bool known = first.starts_with('-');
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    known = known || verb->get_name() == first;
+    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
+  }
+  if (!known) return "no verb '" + first + "'; there are " + arb::enumerate(verbs);
+  std::string text = arb::one_line(error.what(), 400);
+  constexpr std::string_view unread = "Could not convert: ";  // every number here is a count
+  if (text.starts_with(unread)) text = text.substr(unread.size()) + " is no whole number from 0 on";
+  return text + "; see arbench --help";
 }
 
 // Which cells, on which GPUs, from which files: the same letters for every verb that times.
@@ -72,11 +107,10 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
   app.add_option("--bundles", options.bundles,
                  "folder of kernel bundles (default: bundles/ beside the program)");
   app.add_option("--results", options.results, "where results folders go (default ./results)");
-  app.add_option("--world", options.world,
-                 "threads: one process holds all ranks; processes: one each, as serving engines run (default "
-                 "threads)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::World>{
-          {"threads", arb::World::threads}, {"processes", arb::World::processes}}));
+  add_choice<arb::World>(
+      app, "--world", options.world,
+      "threads: one process holds all ranks; processes: one each, as serving engines run (default threads)",
+      {{"threads", arb::World::threads}, {"processes", arb::World::processes}});
   app.add_option(
       "--islands", options.island_ranks,
       "ranks of one island of GPUs that are close to each other (default: by NUMA node; emulated: half)");
@@ -90,10 +124,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "repeat the whole run with so many fresh sets of workers (default 1)");
   app.add_flag("--emulate", options.emulate, "run on the emulated machine even where there are GPUs");
   app.add_option("--ranks", options.ranks, "ranks of the emulated machine (default 8)");
-  app.add_option("--format", options.format,
-                 "what standard output gets: console, json or csv (default console)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::Format>{
-          {"console", arb::Format::console}, {"json", arb::Format::json}, {"csv", arb::Format::csv}}));
+  add_choice<arb::Format>(
+      app, "--format", options.format, "what standard output gets: console, json or csv (default console)",
+      {{"console", arb::Format::console}, {"json", arb::Format::json}, {"csv", arb::Format::csv}});
   app.footer(
       "Google Benchmark's flags work too, but for how often a cell runs: --benchmark_filter=REGEX,\n"
       "--benchmark_list_tests, --benchmark_format=, --benchmark_out=, --benchmark_out_format=,\n"
@@ -127,14 +160,13 @@ void add_compare_options(CLI::App& app, CompareOptions& options) {
       "print markdown for a pull request");
   app.add_flag_callback(
       "--json", [&options] { options.format = arb::CompareFormat::json; }, "print strict JSON");
-  app.add_option("--format", options.format,
-                 "table, markdown, json, csv or smaller-is-better (default table)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::CompareFormat>{
-          {"table", arb::CompareFormat::table},
-          {"markdown", arb::CompareFormat::markdown},
-          {"json", arb::CompareFormat::json},
-          {"csv", arb::CompareFormat::csv},
-          {"smaller-is-better", arb::CompareFormat::smaller_is_better}}));
+  add_choice<arb::CompareFormat>(app, "--format", options.format,
+                                 "table, markdown, json, csv or smaller-is-better (default table)",
+                                 {{"table", arb::CompareFormat::table},
+                                  {"markdown", arb::CompareFormat::markdown},
+                                  {"json", arb::CompareFormat::json},
+                                  {"csv", arb::CompareFormat::csv},
+                                  {"smaller-is-better", arb::CompareFormat::smaller_is_better}});
   add_cell_options(app, options.run);
   app.footer(
       "Cells are by default pipelined, 1K to 64M. Exit status: 0 good, 1 usage, 2 wrong data or a hang, 3 "
@@ -233,9 +265,9 @@ void add_limits_options(CLI::App& app, RunOptions& options) {
                  "folder of kernel bundles (default: bundles/ beside the program)");
   app.add_option("--results", options.results, "where results folders go (default ./results)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
-  app.add_option("--format", options.format, "what standard output gets: console or json (default console)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, arb::Format>{
-          {"console", arb::Format::console}, {"json", arb::Format::json}}));
+  add_choice<arb::Format>(app, "--format", options.format,
+                          "what standard output gets: console or json (default console)",
+                          {{"console", arb::Format::console}, {"json", arb::Format::json}});
   app.footer(
       "Takes less than a minute; docs/limits.md says how to read it. A warning changes no exit status.\n"
       "Exit status: 0 good, 1 usage, 2 a hang, 5 the environment cannot do it, or interrupted.");
@@ -278,6 +310,7 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
       "Allreduce on this machine: who is fastest, is it right, and how far from the hardware's limit.",
       "arbench");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "arbench " ARB_VERSION);
   CLI::App* run = app.add_subcommand("run", "time every contender (or emulate them where there are no GPUs)");
   add_run_options(*run, run_options);
   CLI::App* compare = app.add_subcommand(
@@ -320,13 +353,14 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
       ours.push_back(std::move(argument));
     }
   }
+  const std::string first = ours.size() > 1 ? ours[1] : "-";
   std::vector<std::string> reversed(ours.rbegin(), ours.rend() - 1);
   try {
     app.parse(reversed);
   } catch (const CLI::Success& success) {
     return app.exit(success, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "arbench: " << arb::one_line(error.what(), 400) << "; see arbench --help\n";
+    std::cerr << "arbench: " << sentence_of(error, app, first) << '\n';
     return arb::status_of(arb::ExitCode::usage);
   }
   const arb::Terminal terminal{

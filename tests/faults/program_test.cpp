@@ -64,9 +64,14 @@ TEST_F(Program, WithNoVerbShowsHelpAndFails) {
 }
 
 TEST_F(Program, UnknownVerbsAndFlagsAreUsageErrors) {
-  EXPECT_EQ(test::run_command({ARB_PROGRAM, "dance"}).status, 1);
+  const Said dance = test::run_command({ARB_PROGRAM, "dance"});
+  EXPECT_EQ(dance.status, 1);
+  EXPECT_EQ(dance.err.substr(0, dance.err.find(';')), "arbench: no verb 'dance'");
+  EXPECT_NE(dance.err.find("there are run, compare, "), std::string::npos) << dance.err;
   expect_refusal(emulate({"--dance"}), 1, {"--dance"});
-  expect_refusal(emulate({"-n", "many"}), 1, {"many"});
+  expect_refusal(emulate({"-n", "many"}), 1, {"many is no whole number"});
+  expect_refusal(emulate({"--format", "xml"}), 1, {"'xml' is none of console, json and csv"});
+  expect_refusal(emulate({"--world", "moon"}), 1, {"'moon' is none of threads and processes"});
   expect_refusal(emulate({"-b", "1Q"}), 1, {"1Q", "no size"});
 }
 
