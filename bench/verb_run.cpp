@@ -44,6 +44,7 @@ class Run {
 
  private:
   void all_launches(Session& session, Benchmarks& benchmarks);
+  bool next_launch(Session& session, const Say& say);
   Visit visit(const Cell& cell);
   Outcome outcome_of(const Cell& cell);
   void show(const Row& row);
@@ -207,17 +208,32 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
 
   for (std::uint32_t launch = 0; launch < options_.launches; ++launch) {
     if (interrupted_ || broken_) break;
-    if (launch > 0) {
-      backend_.reset();
-      streaks_.clear();
-      backend_ = session.launch(say);
-    }
     context_.launch = launch;
-    context_.limits = backend_->limits();
+    if (launch == 0) {
+      context_.limits = backend_->limits();
+    } else if (!next_launch(session, say)) {
+      break;
+    }
     benchmarks.run(launch, options_.launches, terminal_.out,
                    [this](const Cell& cell) { return visit(cell); });
   }
   backend_.reset();
+}
+
+// False where there is none: the launches before it are whole and kept.
+bool Run::next_launch(Session& session, const Say& say) {
+  backend_.reset();
+  streaks_.clear();
+  try {
+    backend_ = session.launch(say);
+    context_.limits = backend_->limits();
+    return true;
+  } catch (const Interrupted&) {
+    interrupted_ = true;
+  } catch (const std::exception&) {
+    broken_ = std::current_exception();
+  }
+  return false;
 }
 
 void Run::finish_output(Benchmarks& benchmarks) {

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <random>
+#include <system_error>
 
 #include "plan.h"
 #include "stats.h"
@@ -32,8 +34,26 @@ double middle_of(std::vector<double> values) {
 struct Candidate {
   const CatalogRow* row;
   LaunchShape shape;
-  double us = 0;  // in the launch that searches
+  double us = 0;         // in the launch that searches
+  std::string ran = {};  // there
 };
+
+// The launch shape in what a backend says ran ("264x512", "emulated 1x128"): it cuts grids to what is resident.
+std::optional<LaunchShape> shape_in(const std::string& ran) {
+  const std::size_t begin = ran.rfind(' ') == std::string::npos ? 0 : ran.rfind(' ') + 1;
+  const std::size_t cross = ran.find('x', begin);
+  LaunchShape shape{};
+  if (cross == std::string::npos) return std::nullopt;
+  const auto read = [](const char* first, const char* last, std::uint32_t& number) {
+    const auto [end, error] = std::from_chars(first, last, number);
+    return error == std::errc() && end == last;
+  };
+  const char* const text = ran.data();
+  if (!read(text + begin, text + cross, shape.blocks) ||
+      !read(text + cross + 1, text + ran.size(), shape.threads))
+    return std::nullopt;
+  return shape;
+}
 
 class Search {
  public:
@@ -43,7 +63,11 @@ class Search {
  private:
   [[nodiscard]] Cell cell_of(const CatalogRow& row, LaunchShape shape, std::uint64_t bytes,
                              bool decides) const;
-  std::optional<double> measure(Backend& backend, const Cell& cell, std::uint32_t launch);
+  struct Measured {
+    double us;
+    std::string ran;
+  };
+  std::optional<Measured> measure(Backend& backend, const Cell& cell, std::uint32_t launch);
   std::vector<Candidate> best_of(Backend& backend, std::uint64_t bytes);
   void decide(std::vector<SizeResult>& results);
 
@@ -51,7 +75,7 @@ class Search {
   const TuneHooks& hooks_;
   std::mt19937_64 random_;
   std::vector<const CatalogRow*> rows_;
-  std::map<std::string, int> failures_;
+  std::map<std::string, int> failures_;  // in a row, in this launch
   double done_us_ = 0;
   double total_us_ = 0;
 };
@@ -76,7 +100,7 @@ Cell Search::cell_of(const CatalogRow& row, LaunchShape shape, std::uint64_t byt
 }
 
 // Empty where the cell did not run right; its contender is left alone once that was often.
-std::optional<double> Search::measure(Backend& backend, const Cell& cell, std::uint32_t launch) {
+std::optional<Search::Measured> Search::measure(Backend& backend, const Cell& cell, std::uint32_t launch) {
   done_us_ += expected_us(cell);
   if (failures_[cell.contender] >= most_tune_failures) return std::nullopt;
   hooks_.progress(
@@ -88,7 +112,8 @@ std::optional<double> Search::measure(Backend& backend, const Cell& cell, std::u
     ++failures_[cell.contender];
     return std::nullopt;
   }
-  return percentiles_of(outcome.samples_us).p50_us;
+  failures_[cell.contender] = 0;
+  return Measured{percentiles_of(outcome.samples_us).p50_us, outcome.ran};
 }
 
 // The fastest few of a size in the launch that searches.
@@ -98,9 +123,16 @@ std::vector<Candidate> Search::best_of(Backend& backend, std::uint64_t bytes) {
   const auto try_all = [&](std::vector<Candidate> candidates) {
     shuffle(candidates, random_);
     for (Candidate& candidate : candidates) {
-      const auto us = measure(backend, cell_of(*candidate.row, candidate.shape, bytes, false), 0);
-      if (!us) continue;
-      candidate.us = *us;
+      const auto measured = measure(backend, cell_of(*candidate.row, candidate.shape, bytes, false), 0);
+      if (!measured) continue;
+      // Two shapes that were cut to the same one are one candidate.
+      const bool known = std::ranges::any_of(tried, [&](const Candidate& other) {
+        return other.row == candidate.row && other.ran == measured->ran;
+      });
+      if (known) continue;
+      candidate.us = measured->us;
+      candidate.ran = measured->ran;
+      candidate.shape = shape_in(measured->ran).value_or(candidate.shape);
       tried.push_back(candidate);
     }
   };
@@ -137,6 +169,7 @@ void Search::decide(std::vector<SizeResult>& results) {
   std::map<std::uint64_t, std::vector<double>> nccl_us;
   for (std::uint32_t launch = 1; launch <= ask_.launches; ++launch) {
     const std::unique_ptr<Backend> backend = hooks_.launch();
+    failures_.clear();
     for (SizeResult& result : results) {
       std::vector<Finalist*> order;
       for (Finalist& finalist : result.finalists) order.push_back(&finalist);
@@ -146,8 +179,9 @@ void Search::decide(std::vector<SizeResult>& results) {
         const Cell cell = finalist == nullptr ? cell_of(*nccl, {0, 0}, result.bytes, true)
                                               : cell_of(*find_contender(finalist->contender), finalist->shape,
                                                         result.bytes, true);
-        const auto us = measure(*backend, cell, launch);
-        if (us) (finalist == nullptr ? nccl_us[result.bytes] : finalist->launches_us).push_back(*us);
+        const auto measured = measure(*backend, cell, launch);
+        if (!measured) continue;
+        (finalist == nullptr ? nccl_us[result.bytes] : finalist->launches_us).push_back(measured->us);
       }
     }
   }

@@ -475,6 +475,24 @@ TEST_F(FakeRun, CtrlCKeepsTheCompleteRows) {
   EXPECT_EQ(published.rows.size(), 1u);
 }
 
+TEST_F(FakeRun, LaunchesBeforeAnInterruptAreKept) {
+  RunOptions asked = options("good");
+  asked.launches = 1'000;
+  // Once a later launch has rows; by then launches follow each other fast.
+  const auto rows_there = [&] {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(results_path(), error)) {
+      const std::string rows = test::read_file(entry.path() / "rows.csv");
+      if (std::ranges::count(rows, '\n') >= 8) return true;
+    }
+    return false;
+  };
+  EXPECT_EQ(interrupted([&] { return run(asked).status; }, rows_there), 5);
+  const PublishedRun published = read_results(fs::directory_iterator(results_path())->path());
+  EXPECT_TRUE(published.interrupted);
+  EXPECT_GE(published.rows.size(), 7u);
+}
+
 TEST_F(FakeRun, ListShowsGpusAndNccl) {
   std::ostringstream out;
   std::ostringstream err;

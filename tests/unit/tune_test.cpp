@@ -282,6 +282,7 @@ struct Numbers {
             [&](Backend&, const Cell& cell) {
               const double us = cost_us(cell) * luck(cell, launches - 1);
               Outcome outcome = test::right_outcome({us, us, us});
+              outcome.ran = std::to_string(cell.blocks) + "x" + std::to_string(cell.threads);
               meddle(cell, outcome);
               return outcome;
             },
@@ -430,6 +431,44 @@ TEST(TuneSearch, WhatIsWrongOrDoesNotRunIsNeverChosen) {
   const auto results = machine.search(ask);
   EXPECT_TRUE(winners(results, Evidence::measured).empty());
   EXPECT_NE(crossover_table(results).find("none ran right"), std::string::npos);
+}
+
+// A worker cuts a grid to the blocks that are resident: shapes that come out the same are one candidate, and what is
+// written down is what ran.
+TEST(TuneSearch, ShapesThatAreCutToOneAreOneCandidate) {
+  const std::uint32_t resident = 264;
+  Numbers machine{.cost_us = [](const Cell& cell) { return cell.threads == 512 ? 5.0 : 6.0; },
+                  .meddle =
+                      [&](const Cell& cell, Outcome& outcome) {
+                        outcome.ran = std::to_string(std::min(cell.blocks, resident)) + "x" +
+                                      std::to_string(cell.threads);
+                      }};
+  TuneAsk ask = small_ask();
+  ask.sizes = {16 * mib};
+  ask.contenders = {choosable().front()};
+  const auto results = machine.search(ask);
+  ASSERT_EQ(results.size(), 1u);
+  std::set<std::pair<std::uint32_t, std::uint32_t>> shapes;
+  for (const Finalist& finalist : results[0].finalists) {
+    EXPECT_LE(finalist.shape.blocks, resident);
+    EXPECT_TRUE(shapes.insert({finalist.shape.blocks, finalist.shape.threads}).second);
+  }
+  EXPECT_GT(shapes.size(), 1u);
+}
+
+TEST(TuneSearch, AFailureAtOneSizeCostsThatSizeOnly) {
+  const auto names = choosable();
+  const std::string& good_when_small = names[0];
+  Numbers machine{.cost_us = [&](const Cell& cell) { return cell.contender == good_when_small ? 4.0 : 5.0; },
+                  .meddle =
+                      [&](const Cell& cell, Outcome& outcome) {
+                        if (cell.contender == good_when_small && cell.bytes > mib) outcome.correct = false;
+                      }};
+  const auto won = winners(machine.search(small_ask()), Evidence::measured);
+  ASSERT_EQ(won.size(), 3u);
+  EXPECT_EQ(won[0].contender, good_when_small);
+  EXPECT_EQ(won[1].contender, good_when_small);
+  EXPECT_NE(won[2].contender, good_when_small);
 }
 
 TEST(TuneSearch, OnlyWhatIsAskedForIsChosenFrom) {
