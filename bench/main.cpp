@@ -104,6 +104,9 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
   add_list(app, "--cache", options.caches, "warm, cold (default warm)");
   app.add_option("--nccl", options.nccl_paths,
                  "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");
+  app.add_option("--peer", options.peers,
+                 "a peer library beside ours: torch (by python3), or torch=PYTHON; needs --world processes")
+      ->allow_extra_args(false);
   app.add_option("--bundles", options.bundles,
                  "folder of kernel bundles (default: bundles/ beside the program)");
   app.add_option("--results", options.results, "where results folders go (default ./results)");

@@ -32,6 +32,7 @@ struct RunOptions {
   std::vector<std::string> caches;
   std::uint32_t launches = 1;
   std::vector<std::string> nccl_paths;
+  std::vector<std::string> peers;                       // "torch" or "torch=/path/to/python"
   std::filesystem::path bundles;                        // empty: bundles/ beside the program
   std::filesystem::path support_bundles;                // where the support bundle is; empty: with the others
   std::map<std::string, std::string> worker_variables;  // set in every worker's environment

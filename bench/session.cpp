@@ -116,6 +116,7 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
                       options_.bundles.string()));
     }
   }
+  choose_peers();
   const std::vector<std::string> nccl_check =
       nccl_candidates(options_.nccl_paths);  // throws on a path that is not there
 
@@ -175,12 +176,23 @@ void Session::read_tuning(const Say& say) {
   machine_.tuning = std::move(tuning);
 }
 
-bool Session::wants(bool nccl) const {
+void Session::choose_peers() {
+  // Workers of another build come with its peers.
+  const fs::path folder =
+      options_.worker_program == "/proc/self/exe" ? program_folder() : options_.worker_program.parent_path();
+  peers_ = peer_programs(options_.peers, folder);
+  for (const auto& [name, program] : peers_) machine_.peers.push_back(name);
+  if (options_.world.value_or(World::threads) != World::processes)
+    machine_.peer_problem = "a peer runs one process a rank; add --world processes";
+  check_peers(options_.contenders, machine_.peers);
+}
+
+bool Session::wants(bool (*which)(const CatalogRow& row)) const {
   if (!options_.contenders_take_part) return false;
   if (options_.contenders.empty()) return true;
   return std::ranges::any_of(options_.contenders, [&](const std::string& name) {
     const CatalogRow* row = find_contender(name);
-    return row != nullptr && (row->source == Source::nccl) == nccl;
+    return row != nullptr && which(*row);
   });
 }
 
@@ -233,7 +245,7 @@ void Session::choose_bundles(const Say& say) {
   }
 
   std::vector<std::string> wanted;
-  if (wants(false)) {
+  if (wants(runs_kernels)) {
     if (names.empty()) {
       throw EnvironmentError(
           fmt::format("there are no kernel bundles in {}; build the target `bundles`, or --bundles DIR",
@@ -290,7 +302,8 @@ std::unique_ptr<WorkerBackend> Session::launch_workers(const Say& say) {
 
 std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint32_t ranks) {
   const std::vector<DeviceInfo>& gpus = environment_.gpus;
-  const bool with_nccl = wants(true) && ranks <= gpus.size();
+  const bool with_nccl =
+      wants([](const CatalogRow& row) { return row.source == Source::nccl; }) && ranks <= gpus.size();
   WorkerSetup setup;
   setup.program = options_.worker_program;
   setup.variables = options_.worker_variables;
@@ -308,6 +321,7 @@ std::unique_ptr<WorkerBackend> Session::start_workers(const Say& say, std::uint3
       for (const NcclFound& nccl : environment_.nccls) setup.nccl_libraries.push_back(nccl.path);
     }
   }
+  setup.peers = peers_;
   setup.deadline = std::chrono::seconds(options_.deadline_s);
   setup.cell_allowance = std::chrono::seconds(options_.cell_allowance_s);
   setup.log_folder = log_folder_;

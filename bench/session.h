@@ -2,14 +2,17 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "backend.h"
+#include "catalog.h"
 #include "coordinator/bundles.h"
 #include "coordinator/interrupt.h"
+#include "coordinator/peer_files.h"
 #include "coordinator/worker_backend.h"
 #include "environment.h"
 #include "options.h"
@@ -53,12 +56,14 @@ class Session {
   void read_tuning(const Say& say);
   [[nodiscard]] std::uint32_t choose_islands() const;
   std::unique_ptr<WorkerBackend> start_workers(const Say& say, std::uint32_t ranks);
-  [[nodiscard]] bool wants(bool nccl) const;
+  [[nodiscard]] bool wants(bool (*which)(const CatalogRow& row)) const;
+  void choose_peers();
 
   RunOptions options_;
   std::string log_folder_;
   const Interrupt& interrupt_;
   BundleSet found_;
+  std::map<std::string, PeerProgram> peers_;  // by name
   Machine machine_;
   Environment environment_;
 };

@@ -379,6 +379,9 @@ void ArmComparison::settle() {
     if (differ_.other) {
       facts.phrase = other_ran.empty() ? "the same launch shape ran" : other_ran;
       if (facts.is_nccl && other_ran.empty()) facts.phrase = "NCCL chose the same";
+    } else if (row != nullptr && row->source == Source::peer) {
+      facts.same_code = true;
+      facts.phrase = other_ran.empty() ? "the same peer" : other_ran;
     } else if (facts.is_nccl) {
       facts.same_code = !differ_.nccl;
       facts.phrase = nccl_difference(a.nccl, b.nccl, !differ_.nccl, ran_a, ran_b);

@@ -62,11 +62,13 @@ std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& in
   return entries;
 }
 
-// Why a contender of NCCL's cannot run here; empty: it can, and so for kernels, whose bundles are listed.
+// Why a contender of NCCL's or a peer's cannot run here; empty: nothing is known against it, and so for kernels, whose
+// bundles are listed.
 std::string why_not(const CatalogRow& row, const DriverFound& driver, const std::vector<NcclEntry>& nccls) {
-  if (row.source != Source::nccl) return "";
+  if (runs_kernels(row)) return "";
   if (!driver.problem.empty()) return driver.problem;
   if (choose_gpus(driver, std::nullopt).devices.empty()) return choose_gpus(driver, std::nullopt).why_none;
+  if (row.source == Source::peer) return "";  // nobody is asked: to import it takes long
   std::string why = "no NCCL was found; --nccl PATH takes a libnccl.so.2";
   for (const NcclEntry& nccl : nccls) {
     if (!nccl.problem.empty()) continue;
@@ -76,8 +78,24 @@ std::string why_not(const CatalogRow& row, const DriverFound& driver, const std:
   return why;
 }
 
-// "NCCL_P2P_LEVEL=SYS NCCL_MIN_NCHANNELS=8", "in a symmetric window"; empty for NCCL as it is.
+std::string_view name_of(Source source) {
+  switch (source) {
+    case Source::nccl:
+      return "nccl";
+    case Source::peer:
+      return "peer";
+    case Source::chosen:
+      return "chosen";
+    case Source::kernel:
+      break;
+  }
+  return "kernel";
+}
+
+// "NCCL_P2P_LEVEL=SYS NCCL_MIN_NCHANNELS=8", "in a symmetric window"; "with --peer torch --world processes"; empty for NCCL
+// as it is.
 std::string configuration_of(const CatalogRow& row) {
+  if (row.source == Source::peer) return fmt::format("with --peer {} --world processes", row.peer);
   std::string text;
   for (const NcclVariable& variable : row.nccl_variables)
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", variable.name, variable.value);
@@ -103,13 +121,12 @@ ExitCode list(const ListOptions& options, const Terminal& terminal, const Interr
     json["contenders"] = Json::array();
     for (const CatalogRow& row : catalog()) {
       Json entry = {{"contender", row.contender},
-                    {"source", row.source == Source::nccl     ? "nccl"
-                               : row.source == Source::chosen ? "chosen"
-                                                              : "kernel"},
+                    {"source", name_of(row.source)},
                     {"style", row.style == Style::symmetric ? "symmetric" : "staged"},
                     {"in_place", row.in_place},
                     {"sum_order", row.sum_order}};
       if (!row.kernel.empty()) entry["kernel"] = row.kernel;
+      if (!row.peer.empty()) entry["peer"] = row.peer;
       for (const NcclVariable& variable : row.nccl_variables)
         entry["variables"][variable.name] = variable.value;
       if (const std::string why = why_not(row, driver, nccls); !why.empty()) entry["cannot_run"] = why;

@@ -172,7 +172,7 @@ std::vector<Arm> Verify::arms_of(const Session& session, VerifyTeam team) {
     } else if (row.source == Source::kernel) {
       for (const std::string& bundle : session.machine().bundles)
         arms.push_back({.row = &row, .bundle = bundle, .nccl = "", .team = team});
-    } else if (!team.oversubscribed()) {
+    } else if (row.source == Source::nccl && !team.oversubscribed()) {
       const auto& problems = session.machine().nccl_window_problems;
       for (const std::string& nccl : session.machine().nccls) {
         // By name it is tried, and refused.
@@ -424,6 +424,13 @@ ExitCode Verify::go() {
         fmt::format("--ranks {}: kernels are made for 2 to {} ranks", *options_.run.ranks, most_ranks));
   }
   check_sweep(sweep_of(options_.run, Evidence::emulated));  // names of contenders
+  for (const std::string& name : options_.run.contenders) {
+    if (find_contender(name)->source != Source::peer) continue;
+    throw UsageError(
+        fmt::format("{} is a peer library's, and verify drives all ranks from one process; `arbench run "
+                    "--peer` checks its results",
+                    name));
+  }
   if (!options_.gate_case.empty()) return replay_gate_case();
   folder_ = std::make_unique<ResultsFolder>(options_.run.results, false);
   const auto say = [this](const std::string& sentence) { log_.sentence(sentence); };

@@ -1,12 +1,12 @@
-# Makes the portable folder: cmake -DPROGRAM=... -DFOLDER=... -DPATCHELF=... -P portable.cmake
+# Makes the portable folder: cmake -DPROGRAM=... -DWORKER=... -DPEERS=... -DFOLDER=... -DPATCHELF=... -P portable.cmake
 #
-# FOLDER gets the program and in lib/ every shared library that it needs, other than glibc's own and the driver's, each
+# FOLDER gets the program, the scripts of PEERS in peers/, and in lib/ the worker's library and every shared library that it needs, other than glibc's own and the driver's, each
 # with RUNPATH $ORIGIN (a RUNPATH is not inherited). Whatever has the same or a newer glibc then runs it.
 cmake_minimum_required(VERSION 3.25)
 set(from_the_system
     "^ld-linux" "^libc\\.so" "^libm\\.so" "^libmvec\\.so" "^libpthread\\.so" "^libdl\\.so" "^librt\\.so" "^libresolv\\.so"
     "^libutil\\.so" "^libanl\\.so" "^libnss_" "^libcuda\\.so" "^libnccl\\.so" "^libnvidia-ml\\.so")
-file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAM} RESOLVED_DEPENDENCIES_VAR libraries
+file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAM} MODULES ${WORKER} RESOLVED_DEPENDENCIES_VAR libraries
      UNRESOLVED_DEPENDENCIES_VAR missing PRE_EXCLUDE_REGEXES ${from_the_system})
 if(missing)
   message(FATAL_ERROR "The portable folder cannot be made: ${PROGRAM} needs ${missing}, which this machine does not have.")
@@ -25,7 +25,7 @@ function(place file target runpath)
 endfunction()
 
 file(GLOB stale ${FOLDER}/lib/*)
-foreach(library IN LISTS libraries)
+foreach(library IN LISTS libraries WORKER)
   get_filename_component(name ${library} NAME)
   file(REAL_PATH ${library} real)
   place(${real} ${FOLDER}/lib/${name} "$ORIGIN")
@@ -34,5 +34,8 @@ endforeach()
 if(stale)
   file(REMOVE ${stale})
 endif()
+# Python scripts, no more: a folder of its own, because Python looks for modules beside a script.
+file(REMOVE_RECURSE ${FOLDER}/peers)
+file(COPY ${PEERS}/ DESTINATION ${FOLDER}/peers FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 get_filename_component(name ${PROGRAM} NAME)
 place(${PROGRAM} ${FOLDER}/${name} "$ORIGIN/lib")

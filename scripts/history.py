@@ -97,6 +97,7 @@ def read_night(run):
                 if row["evidence"] != "measured" or not row["p50_us"]:
                     continue
                 variant = row["nccl"] or f"{row['toolkit']}-{row['compiler']}".strip("-")
+                variant = variant or row["contender"].partition("_")[0]  # a peer's: its library
                 name = (f"{row['contender']}/{variant}/{row['dtype']}/n{row['ranks']}/{row['bytes']}/{row['place']}/"
                         f"{row['mode']}/{row['cache']}")
                 times.setdefault(name, []).append(float(row["p50_us"]))

@@ -224,6 +224,19 @@ std::uint32_t two_roundings(std::uint32_t /*ranks*/) {
   return 2;
 }
 
+// torch's kernels (CUDASymmetricMemoryOps.cu) are made for two types and move at least 4 bytes at a time.
+std::string_view torch_one_shot_refusal(const Message& message) {
+  if (message.dtype == Dtype::fp16) return "torch's symmetric-memory kernels add bf16 and fp32 only";
+  if (message.bytes % 4 != 0) return "torch's symmetric-memory kernels take multiples of 4 bytes only";
+  return "";
+}
+std::string_view torch_two_shot_refusal(const Message& message) {
+  const bool made_for = message.ranks == 2 || message.ranks == 4 || message.ranks == 8;
+  if (message.place == Place::out && !made_for)
+    return "torch's two-shot is made for 2, 4 or 8 ranks out of place";
+  return torch_one_shot_refusal(message);
+}
+
 constexpr std::string_view rank_order = "rank order, fp32, one rounding";
 
 // What most rows have; each row below says where it differs.
@@ -231,6 +244,10 @@ constexpr CatalogRow usual{.contender = "",
                            .kernel = "",
                            .source = Source::kernel,
                            .nccl_variables = {},
+                           .peer = "",
+                           .peer_script = "",
+                           .peer_refusal = nullptr,
+                           .consumes_input = false,
                            .style = Style::staged,
                            .in_place = true,
                            .in_place_refusal = "",
@@ -269,6 +286,22 @@ constexpr void as_nccl(CatalogRow& r) {
 // For PCIe boxes: left alone, NCCL goes through host memory between GPUs that meet only at a host bridge, and
 // takes too few channels.
 constexpr std::array tuned{NcclVariable{"NCCL_P2P_LEVEL", "SYS"}, NcclVariable{"NCCL_MIN_NCHANNELS", "8"}};
+
+// torch's symmetric memory. Its kernels load all ranks' values and add them in rank order, bf16 with __hadd2, which
+// rounds each sum; so all ranks have the same bits, and they are not those of our rows.
+constexpr void as_torch(CatalogRow& r) {
+  r.source = Source::peer;
+  r.peer = "torch";
+  r.peer_script = "torch_symm_mem.py";
+  r.peer_refusal = torch_one_shot_refusal;
+  r.style = Style::symmetric;
+  r.scratch_bytes = no_scratch;
+  r.rank_order = false;
+  r.sum_order = "rank order, rounded at every addition";
+  r.roundings = rounding_per_addition;
+  r.shape = no_shape;
+  r.wire_bytes_theory = unknown_wire_bytes;
+}
 
 constexpr std::array rows{
     row("one_shot_pull", "one_shot_pull", [](CatalogRow&) {}),
@@ -358,6 +391,19 @@ constexpr std::array rows{
           as_nccl(r);
           r.style = Style::symmetric;
         }),
+    row("torch_one_shot", "",
+        [](CatalogRow& r) {
+          as_torch(r);
+          r.in_place = false;
+          r.in_place_refusal =
+              "in place would overwrite inputs that peers still read; run it out of place (--place out)";
+        }),
+    row("torch_two_shot", "",
+        [](CatalogRow& r) {
+          as_torch(r);
+          r.peer_refusal = torch_two_shot_refusal;
+          r.consumes_input = true;
+        }),
 };
 
 }  // namespace
@@ -373,6 +419,15 @@ const CatalogRow* find_contender(std::string_view contender) {
 
 bool needs_windows(const CatalogRow& row) {
   return row.source == Source::nccl && row.style == Style::symmetric;
+}
+
+bool runs_kernels(const CatalogRow& row) {
+  return row.source == Source::kernel || row.source == Source::chosen;
+}
+
+std::string_view refusal_of(const CatalogRow& row, const Message& message) {
+  if (message.place == Place::in && !row.in_place) return row.in_place_refusal;
+  return row.peer_refusal == nullptr ? "" : row.peer_refusal(message);
 }
 
 Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape) {

@@ -13,14 +13,22 @@
 
 namespace arb {
 
-// A kernel of ours, NCCL in one configuration, or a choice between kernels of ours that is made when a plan is: no cell
-// that runs names a row of the last kind.
-enum class Source : std::uint8_t { kernel, nccl, chosen };
+// A kernel of ours, NCCL in one configuration, a choice between kernels of ours that is made when a plan is (no cell
+// that runs names such a row), or an operation of a peer library.
+enum class Source : std::uint8_t { kernel, nccl, chosen, peer };
 
 // A setting that makes an NCCL configuration: a variable of the environment of its process.
 struct NcclVariable {
   std::string_view name;
   std::string_view value;
+};
+
+// The message that a peer is asked for.
+struct Message {
+  Dtype dtype;
+  std::uint32_t ranks;
+  std::uint64_t bytes;
+  Place place;
 };
 
 struct CatalogRow {
@@ -30,8 +38,14 @@ struct CatalogRow {
   Source source;
   // NCCL's configuration together with `style`; a user's own value of a variable wins. None for kernels.
   std::span<const NcclVariable> nccl_variables;
-  Style style;    // staged or symmetric; NCCL symmetric: tensors in memory registered as a window
-  bool in_place;  // false: refused, with `in_place_refusal` as the sentence
+  std::string_view peer;         // the library that --peer names; empty for others
+  std::string_view peer_script;  // the worker's program for it, in scripts/peers
+  // Why the peer cannot reduce a message, one sentence; empty: it can. Null for others.
+  std::string_view (*peer_refusal)(const Message& message);
+  bool
+      consumes_input;  // also out of place a call overwrites its input, so each call of a graph needs its own
+  Style style;         // staged or symmetric; NCCL symmetric: tensors in memory registered as a window
+  bool in_place;       // false: refused, with `in_place_refusal` as the sentence
   std::string_view in_place_refusal;
   // Scratch behind the flags (abi.h) for messages of up to `capacity_bytes`.
   std::uint64_t (*scratch_bytes)(const Team& team, std::uint64_t capacity_bytes);
@@ -59,6 +73,10 @@ std::span<const CatalogRow> catalog();
 const CatalogRow* find_contender(std::string_view contender);
 // Whether the tensors of an NCCL contender lie in a symmetric window, which NCCL has from 2.27 on.
 bool needs_windows(const CatalogRow& row);
+// Whether what runs for a row is a kernel of ours, from a bundle.
+bool runs_kernels(const CatalogRow& row);
+// Why a row cannot reduce such a message, one sentence; empty: nothing is known against it.
+std::string_view refusal_of(const CatalogRow& row, const Message& message);
 // One call of a contender on one rank.
 Schedule schedule_of(const CatalogRow& row, const Call& call, LaunchShape shape);
 // The function that a bundle exports for a row: "<kernel>__<dtype>_n<ranks>", ranks 2, 4, 8, else "x".

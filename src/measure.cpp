@@ -81,6 +81,8 @@ const std::string& contender_name(const Cell& cell) {
 std::string variant_name(const Cell& cell) {
   if (!cell.bundle.empty()) return cell.bundle;
   if (!cell.nccl.empty()) return cell.nccl;
+  const CatalogRow* const row = find_contender(cell.contender);
+  if (row != nullptr && row->source == Source::peer) return std::string(row->peer);
   return "g++";
 }
 

@@ -138,6 +138,17 @@ std::vector<std::string> select_bundles(const std::vector<std::string>& wanted,
   return chosen;
 }
 
+void check_peers(const std::vector<std::string>& contenders, const std::vector<std::string>& peers) {
+  for (const std::string& name : contenders) {
+    const CatalogRow* const row = find_contender(name);
+    if (row == nullptr || row->source != Source::peer) continue;
+    if (std::ranges::find(peers, row->peer) != peers.end()) continue;
+    throw UsageError(
+        fmt::format("{} takes part with --peer {} only, or --peer {}=PYTHON for a Python that has it", name,
+                    row->peer, row->peer));
+  }
+}
+
 void check_sweep(const Sweep& sweep) {
   sizes_of(sweep);
   select_contenders(sweep.contenders);
@@ -149,13 +160,14 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
   const bool emulated = machine.evidence == Evidence::emulated;
   if (machine.ranks < 2) throw UsageError("an allreduce needs 2 ranks or more");
 
+  if (!emulated) check_peers(sweep.contenders, machine.peers);
   Plan plan;
   std::vector<std::string> bundles = {""};
   std::vector<std::string> nccls = {""};
   if (!emulated) {
-    // NCCL has no toolkit: a run of it alone has loaded no bundle to select from.
+    // NCCL has no toolkit, nor have peers: a run of them alone has loaded no bundle to select from.
     const bool kernels =
-        std::ranges::any_of(contenders, [](const CatalogRow* row) { return row->source != Source::nccl; });
+        std::ranges::any_of(contenders, [](const CatalogRow* row) { return runs_kernels(*row); });
     bundles = kernels ? select_bundles(sweep.toolkits, machine.bundles) : std::vector<std::string>{};
     nccls = machine.nccls;
   } else if (!sweep.toolkits.empty()) {
@@ -179,7 +191,15 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
       }
       continue;
     }
-    if (row->source != Source::nccl && bundles.empty()) {
+    if (row->source == Source::peer) {
+      if (!asked_for && std::ranges::find(machine.peers, row->peer) == machine.peers.end()) continue;
+      const std::string why = emulated ? "a peer library runs on GPUs only" : machine.peer_problem;
+      if (!why.empty()) {
+        plan.remarks.push_back(fmt::format("{} is left out: {}", row->contender, why));
+        continue;
+      }
+    }
+    if (runs_kernels(*row) && bundles.empty()) {
       plan.remarks.push_back(fmt::format("{} is left out: there is no kernel bundle", row->contender));
       continue;
     }
@@ -195,7 +215,9 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
       plan.remarks.push_back(
           fmt::format("{} does not run in place: {}", row->contender, row->in_place_refusal));
     }
-    Column column{row, row->source == Source::nccl ? nccls : bundles};
+    Column column{row, row->source == Source::nccl   ? nccls
+                       : row->source == Source::peer ? std::vector<std::string>{""}
+                                                     : bundles};
     if (needs_windows(*row) && !asked_for) {
       for (const auto& [nccl, problem] : machine.nccl_window_problems) {
         if (std::erase(column.variants, nccl) != 0)
@@ -219,6 +241,14 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
           for (const Cache cache : sweep.caches) {
             for (const Place place : sweep.places) {
               if (place == Place::in && !row->in_place) continue;
+              if (const std::string_view why = refusal_of(*row, {dtype, machine.ranks, bytes, place});
+                  !why.empty()) {
+                std::string remark = fmt::format("{} does not run {} {}: {}", row->contender, name_of(dtype),
+                                                 place == Place::in ? "in place" : "out of place", why);
+                if (std::ranges::find(plan.remarks, remark) == plan.remarks.end())
+                  plan.remarks.push_back(std::move(remark));
+                continue;
+              }
               for (const Mode mode : sweep.modes) {
                 const bool is_nccl = row->source == Source::nccl;
                 const Evidence evidence = machine.evidence;

@@ -41,8 +41,10 @@ struct Machine {
   std::vector<std::string> bundles;  // names, without support; none when emulated
   std::vector<std::string> nccls;    // versions; none when emulated
   std::map<std::string, std::string> nccl_window_problems =
-      {};                             // why one has no symmetric windows; only those
-  std::optional<Tuning> tuning = {};  // what Source::chosen chooses by; empty: the row's own rule
+      {};                               // why one has no symmetric windows; only those
+  std::optional<Tuning> tuning = {};    // what Source::chosen chooses by; empty: the row's own rule
+  std::vector<std::string> peers = {};  // libraries that --peer names
+  std::string peer_problem = {};        // why none of them can take part in this run, one sentence
 };
 
 struct Plan {
@@ -78,13 +80,15 @@ std::vector<std::uint64_t> sizes_of(const Sweep& sweep);
 std::vector<std::string> select_bundles(const std::vector<std::string>& wanted,
                                         const std::vector<std::string>& bundles);
 
+// Throws UsageError where one of the contenders asked for is a peer library's, and that is not among `peers`.
+void check_peers(const std::vector<std::string>& contenders, const std::vector<std::string>& peers);
 // Throws UsageError where the sweep is wrong on any machine: its sizes, or a contender that does not exist.
 void check_sweep(const Sweep& sweep);
 // The cells, ordered dtype, size, contender, toolkit or NCCL, cache, place, mode. Size comes before contender
 // for three reasons: the table's blocks (one a size, the best marked) fill one after the other, contenders
 // that are compared run within seconds of each other, and buffers grow once a size. What an NCCL is too old for is
-// left out unless the sweep names it: its cells are then refused one by one. Throws UsageError when a
-// name is unknown (and suggests the nearest), or nothing is left to run.
+// left out unless the sweep names it: its cells are then refused one by one. A peer takes part only where it is
+// there. Throws UsageError when a name is unknown (and suggests the nearest), or nothing is left to run.
 Plan make_plan(const Sweep& sweep, const Machine& machine);
 
 }  // namespace arb

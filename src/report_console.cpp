@@ -7,6 +7,8 @@
 #include <ostream>
 #include <tuple>
 
+#include "catalog.h"
+
 namespace arb {
 namespace {
 
@@ -25,6 +27,10 @@ std::string_view nccl_type(Dtype dtype) {
 
 std::string variant_of(const RowFields& row) {
   if (!row.nccl.empty()) return row.nccl;
+  if (row.toolkit.empty() && row.compiler.empty()) {
+    const CatalogRow* const peer = find_contender(row.contender);
+    return peer == nullptr ? "" : std::string(peer->peer);
+  }
   if (row.toolkit.empty()) return row.compiler;
   return row.compiler.empty() ? row.toolkit : row.toolkit + "-" + row.compiler;
 }

@@ -68,7 +68,7 @@ std::uint64_t draw_count(std::uint64_t number, std::uint64_t width_bytes, std::u
 }
 
 LaunchShape draw_shape(const CatalogRow& row, const Team& team, std::uint64_t bytes, Draws& draws) {
-  if (row.source == Source::nccl) return {0, 0};
+  if (row.source != Source::kernel) return {0, 0};
   const auto threads = [&](std::uint64_t least_warps, std::uint64_t most_warps) {
     return static_cast<std::uint32_t>(32 * (least_warps + draws.below(most_warps - least_warps + 1)));
   };
@@ -83,6 +83,7 @@ LaunchShape draw_shape(const CatalogRow& row, const Team& team, std::uint64_t by
 bool can_verify(const CatalogRow& row, std::uint32_t ranks) {
   // Who chooses runs nothing of its own.
   if (row.source == Source::chosen) return false;
+  if (row.source == Source::peer) return false;  // one process a rank; every run checks what it leaves
   return !row.needs_islands || (ranks >= 4 && (ranks % 2 == 0 || ranks % 3 == 0));
 }
 

@@ -25,6 +25,7 @@ void fields(Is<WorkerConfig> auto& config, Visitor& visit) {
   visit("deadline_ms", config.deadline_ms);
   visit("world", config.world);
   visit("rank", config.rank);
+  visit("peer", config.peer);
 }
 
 template <typename Visitor>
@@ -56,6 +57,8 @@ void fields(Is<Hello> auto& hello, Visitor& visit) {
   visit("nccl_path", hello.nccl_path);
   visit("nccl_problem", hello.nccl_problem);
   visit("nccl_window_problem", hello.nccl_window_problem);
+  visit("peer_version", hello.peer_version);
+  visit("peer_problem", hello.peer_problem);
 }
 
 template <typename Visitor>

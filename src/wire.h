@@ -47,6 +47,7 @@ struct WorkerConfig {
   World world = World::threads;        // processes: this worker holds one rank, and finds its sockets to
                                        // the others (rendezvous.h) from worker_socket_fd + 1 on
   std::uint32_t rank = 0;              // which one
+  std::string peer;                    // the peer library that the worker's program brings; empty: none
 
   friend bool operator==(const WorkerConfig&, const WorkerConfig&) = default;
 };
@@ -84,6 +85,8 @@ struct Hello {
   std::string nccl_path;            // the file really loaded
   std::string nccl_problem;         // why nccl_library could not be loaded; empty when it was
   std::string nccl_window_problem;  // why it has no symmetric windows; empty when it has
+  std::string peer_version;         // "torch 2.11.0+cu130"; empty without a peer
+  std::string peer_problem;         // why the peer cannot be used, the rest is then empty; empty when it can
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

@@ -78,9 +78,13 @@ BundleSet find_bundles(const fs::path& folder) {
   return set;
 }
 
-fs::path default_bundle_folder() {
+fs::path program_folder() {
   std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path() / "bundles";
+  return fs::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+fs::path default_bundle_folder() {
+  return program_folder() / "bundles";
 }
 
 std::string manifest_text(const Bundle& bundle) {

@@ -30,6 +30,8 @@ struct BundleSet {
 BundleSet find_bundles(const std::filesystem::path& folder);
 // bundles/ beside the program, where the portable folder and the build tree have it.
 std::filesystem::path default_bundle_folder();
+// Where this program lies.
+std::filesystem::path program_folder();
 // manifest.json of a bundle, as it is. Throws BundleError.
 std::string manifest_text(const Bundle& bundle);
 

@@ -18,14 +18,23 @@ using std::chrono::milliseconds;
 
 // Contexts on 8 GPUs, every kernel loaded into each, NCCL's communicators: tens of seconds on a slow host.
 constexpr milliseconds greeting_allowance{90'000};
+// A peer also imports its library and loads all its device code, for all ranks at once.
+constexpr milliseconds peer_allowance{150'000};
 constexpr milliseconds limits_allowance{60'000};
 constexpr milliseconds quit_patience{5'000};
+
+// What makes a peer's program a worker with this configuration.
+std::vector<std::string> peer_arguments(const PeerProgram& program, const WorkerConfig& config) {
+  return {program.script.string(), "--config", to_wire(config), "--library", program.library.string()};
+}
 
 }  // namespace
 
 struct WorkerBackend::Member {
   std::string who;
   std::string nccl_name;  // empty: the kernels' worker
+  std::string peer;       // the peer library; empty: none
+  std::string problem;    // why its worker cannot be had, so that it is not tried again
   std::string contender;  // whose configuration NCCL has; empty: as it is, and for kernels
   WorkerConfig config;
   std::map<std::string, std::string> variables;
@@ -90,18 +99,21 @@ void WorkerBackend::start(Member& member) const {
   for (std::uint32_t rank = 0; rank < (processes ? member.config.devices.size() : 1); ++rank) {
     WorkerConfig config = member.config;
     config.rank = rank;
+    const auto peer = setup_.peers.find(member.peer);
     const std::string of_rank = processes ? fmt::format("-rank{}", rank) : "";
     launches.push_back(
         {.who = processes ? fmt::format("{} (rank {})", member.who, rank) : member.who,
-         .program = setup_.program,
-         .arguments = worker_arguments(config),
+         .program = peer == setup_.peers.end() ? setup_.program : peer->second.python,
+         .arguments =
+             peer == setup_.peers.end() ? worker_arguments(config) : peer_arguments(peer->second, config),
          .variables = member.variables,
          .log_file = setup_.log_folder.empty() ? "" : setup_.log_folder / (member.log + of_rank + ".log"),
          .interrupt = setup_.interrupt});
   }
   member.group = std::make_unique<WorkerGroup>(std::move(launches));
-  Reply reply = member.group->request({.op = Op::hello, .cell = {}}, greeting_allowance + setup_.deadline,
-                                      "starting on its GPUs");
+  Reply reply = member.group->request(
+      {.op = Op::hello, .cell = {}},
+      (member.peer.empty() ? greeting_allowance : peer_allowance) + setup_.deadline, "starting on its GPUs");
   if (!reply.error.empty())
     throw EnvironmentError(fmt::format("{} cannot start: {}", member.who, reply.error));
   member.hello = std::move(*reply.hello);
@@ -149,18 +161,55 @@ WorkerBackend::Member& WorkerBackend::member_of(const Cell& cell) {
   return *members_.back();
 }
 
-Outcome WorkerBackend::run(const Cell& cell) {
-  if (const CatalogRow* const row = find_contender(cell.contender); row != nullptr && needs_windows(*row)) {
-    Outcome refused;
-    refused.failure = plain_nccl(cell.nccl).hello.nccl_window_problem;
-    if (!refused.failure.empty()) return refused;
+WorkerBackend::Member& WorkerBackend::peer_member(const CatalogRow& row) {
+  for (const auto& member : members_) {
+    if (member->peer == row.peer) return *member;
   }
+  auto made = std::make_unique<Member>(make_member(fmt::format("the worker of {}", row.peer),
+                                                   fmt::format("worker-{}", row.peer), setup_.world));
+  made->peer = row.peer;
+  made->config.peer = row.peer;
+  if (!setup_.peers.contains(made->peer)) made->problem = fmt::format("no --peer names {}", row.peer);
+  if (setup_.world != World::processes)
+    made->problem = "a peer runs one process a rank; add --world processes";
+  members_.push_back(std::move(made));
+  return *members_.back();
+}
+
+std::string WorkerBackend::start_peer(Member& member) const {
+  if (!member.problem.empty()) return member.problem;
+  if (member.group != nullptr && member.group->alive()) return "";
+  try {
+    start(member);
+    member.problem = member.hello.peer_problem;
+  } catch (const EnvironmentError& error) {
+    member.problem = error.what();
+  } catch (const WorkerLost& error) {
+    // Its Python or its library is not what it should be; nothing was measured yet.
+    member.problem = error.what();
+  }
+  if (!member.problem.empty() && member.group != nullptr) member.group->quit(quit_patience);
+  return member.problem;
+}
+
+Outcome WorkerBackend::run(const Cell& cell) {
+  const CatalogRow* const row = find_contender(cell.contender);
+  const bool is_peer = row != nullptr && row->source == Source::peer;
+  Outcome refused;
+  if (row != nullptr && needs_windows(*row))
+    refused.failure = plain_nccl(cell.nccl).hello.nccl_window_problem;
+  if (is_peer) {
+    // Before a worker is asked: after a failure it would be started again.
+    refused.failure = refusal_of(*row, {cell.dtype, cell.ranks, cell.bytes, cell.place});
+    if (refused.failure.empty()) refused.failure = start_peer(peer_member(*row));
+  }
+  if (!refused.failure.empty()) return refused;
   const auto expected =
       std::chrono::ceil<milliseconds>(std::chrono::duration<double, std::micro>(expected_us(cell)));
   // A hang on a device ends with the worker's own deadline and a sentence that says who waits for whom; this
   // one is for workers that cannot say it.
   const milliseconds deadline = 2 * setup_.deadline + 2 * expected + setup_.cell_allowance;
-  Member& member = member_of(cell);
+  Member& member = is_peer ? peer_member(*row) : member_of(cell);
   Reply reply = ask(member, {.op = Op::run, .cell = cell}, deadline, "running " + cell_name(cell));
   Outcome outcome;
   if (reply.error.empty()) {

@@ -1,5 +1,5 @@
-// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library and configuration; or,
-// with world processes, so many a rank.
+// GPUs as a Backend: one worker for all kernels of ours, one for each NCCL library and configuration, one for
+// each peer library; or, with world processes, so many a rank.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "peer_files.h"
 #include "worker_process.h"
 
 namespace arb {
@@ -24,6 +25,7 @@ struct WorkerSetup {
   std::string support_folder;                    // the support bundle, loaded by every worker
   std::vector<std::string> nccl_libraries;       // paths; each must load
   bool nccl_alternatives = false;  // the paths are alternatives: the first that loads is taken, or none
+  std::map<std::string, PeerProgram> peers;          // by name; each is started with its first cell
   std::chrono::milliseconds deadline{30'000};        // of one wait on a device
   std::chrono::milliseconds cell_allowance{20'000};  // for buffers and capture, over the time that calls take
   std::filesystem::path log_folder;      // workers' output goes to worker-*.log here; empty: nowhere
@@ -71,6 +73,10 @@ class WorkerBackend final : public Backend {
   Member& plain_nccl(const std::string& nccl_name);
   // Made, but not started, where it is not there yet.
   Member& member_of(const Cell& cell);
+  // The worker of a peer library, likewise.
+  Member& peer_member(const CatalogRow& row);
+  // Why a peer's worker cannot be had, one sentence; empty where it runs now. Throws Interrupted.
+  std::string start_peer(Member& member) const;
   static bool is_plain_nccl(const Member& member);
   Member make_member(std::string who, const std::string& log, World world) const;
   void start(Member& member) const;

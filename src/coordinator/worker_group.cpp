@@ -23,6 +23,7 @@ Hello merged_hello(std::vector<Reply>& replies) {
       if (hello.bundles[i].problem.empty()) hello.bundles[i].problem = other.bundles[i].problem;
     }
     if (hello.nccl_problem.empty()) hello.nccl_problem = other.nccl_problem;
+    if (hello.peer_problem.empty()) hello.peer_problem = other.peer_problem;
   }
   return hello;
 }

@@ -156,7 +156,9 @@ WorkerProcess::Child::Child(const WorkerLaunch& launch) {
 
   // Everything that allocates happens before fork: after it the child may call async-signal-safe functions
   // only.
-  std::vector<std::string> arguments = {"arbench"};
+  // A Python finds its packages by the name it was started with.
+  const bool ourselves = launch.program == "/proc/self/exe";
+  std::vector<std::string> arguments = {ourselves ? "arbench" : launch.program.string()};
   arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
   std::vector<std::string> environment = child_environment(launch.variables);
   const std::vector<char*> argv = pointers(arguments);

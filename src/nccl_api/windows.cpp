@@ -1,24 +1,18 @@
 #include "nccl_api/windows.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
-#include <cstdio>
-#include <mutex>
-#include <stop_token>
-#include <thread>
 #include <utility>
 
+#include "call_deadline.h"
 #include "nccl_api/entries.h"
 
 namespace arb::nccl {
 namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
-constexpr int exit_status_of_a_hang = 2;
 
 // Doubling keeps registrations few; what is large is held exactly.
 std::uint64_t size_to_hold(std::uint64_t bytes) {
@@ -27,29 +21,6 @@ std::uint64_t size_to_hold(std::uint64_t bytes) {
   if (bytes <= most_doubled_bytes) return std::bit_ceil(std::max(bytes, least_bytes));
   return (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
 }
-
-// Ends the process where a call that cannot be given up does not come back in time.
-class CallDeadline {
- public:
-  CallDeadline(std::chrono::milliseconds deadline, const char* doing)
-      : watcher_([this, deadline, doing](const std::stop_token& stop) {
-          std::unique_lock lock(mutex_);
-          const auto until = std::chrono::steady_clock::now() + deadline;
-          if (condition_.wait_until(lock, stop, until, [&] { return stop.stop_requested(); }) ||
-              stop.stop_requested()) {
-            return;
-          }
-          fmt::print(stderr, "NCCL did not come back from {} within {} ms: a rank is missing or has failed\n",
-                     doing, deadline.count());
-          std::fflush(stderr);
-          ::_exit(exit_status_of_a_hang);
-        }) {}
-
- private:
-  std::mutex mutex_;
-  std::condition_variable_any condition_;
-  std::jthread watcher_;  // stopped and joined first
-};
 
 }  // namespace
 
@@ -91,7 +62,7 @@ void Windows::reserve(Communicators& communicators, std::uint64_t bytes, const S
   std::vector<void*> places;
   for (const Memory& memory : memory_) places.push_back(memory.data());
   {
-    const CallDeadline deadline(steps.deadline, "registering a window");
+    const CallDeadline deadline(steps.deadline, "NCCL", "registering a window");
     registered_ = communicators.register_windows(places, new_bytes);
   }
   bytes_ = new_bytes;

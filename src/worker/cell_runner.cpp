@@ -34,6 +34,13 @@ std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
 
+// Of a library's call that meets other ranks: well before the coordinator gives this worker up, so that there is a
+// sentence.
+std::chrono::milliseconds library_deadline(const Ranks& ranks) {
+  constexpr std::chrono::seconds longer_than_a_device{10};
+  return std::chrono::milliseconds(ranks.deadline_ns() / 1'000'000) + longer_than_a_device;
+}
+
 }  // namespace
 
 // A cell's tensors: `copies` of them, which the calls of a graph take in turn, with guards around each.
@@ -42,7 +49,8 @@ struct CellRunner::Tensors {
   std::uint64_t pitch_bytes;
   std::uint32_t copies;
   bool in_place;
-  cuda::SymmetricBuffer inputs;             // none in a window
+  bool refilled;                            // calls overwrite inputs, so every replay needs new ones
+  cuda::SymmetricBuffer inputs;             // none in a window or in a peer's memory
   std::vector<cuda::DeviceBuffer> outputs;  // by slot; none in place or in a window
   std::vector<std::byte*> input_starts;     // by slot, wherever they are
   std::vector<std::byte*> output_starts;    // likewise; in place the same
@@ -88,6 +96,8 @@ Outcome CellRunner::run(const Cell& cell) {
     outcome.failure = error.what();
   } catch (const nccl::Error& error) {
     outcome.failure = error.what();
+  } catch (const PeerError& error) {
+    outcome.failure = error.what();
   } catch (const RendezvousError& error) {
     outcome.failure = error.what();
   }
@@ -109,9 +119,23 @@ Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes)
       .first->second;
 }
 
+std::string CellRunner::peer_problem(const Cell& cell, const CatalogRow& row) const {
+  if (peer_ == nullptr) return fmt::format("this worker does not bring {}", row.peer);
+  if (ranks_->rendezvous() == nullptr) return "a peer runs one process a rank; add --world processes";
+  return std::string(refusal_of(row, {cell.dtype, cell.ranks, cell.bytes, cell.place}));
+}
+
+void CellRunner::call_peer_once(const Cell& cell, const Tensors& tensors) {
+  Rank& rank = (*ranks_)[0];
+  ranks_->wait("filling a peer's memory");
+  ranks_->meet("a peer's first call");
+  rank.context->make_current();
+  peer_->enqueue(cell, tensors.input(rank, 0), tensors.output(rank, 0), rank.stream.handle());
+  rank.context->make_current();
+  ranks_->wait("a peer's first call");
+}
+
 void CellRunner::reserve_window(std::uint64_t bytes) {
-  // Well before the coordinator gives this worker up, so that there is a sentence.
-  constexpr std::chrono::seconds longer_than_a_device{10};
   nccl_->windows.reserve(
       *nccl_->communicators, bytes,
       {.make_current = [this](std::size_t slot) { ranks_->all()[slot].context->make_current(); },
@@ -127,7 +151,7 @@ void CellRunner::reserve_window(std::uint64_t bytes) {
                throw RendezvousError(
                    fmt::format("rank {} could not make room for NCCL's window", failed - others.begin()));
            },
-       .deadline = std::chrono::milliseconds(ranks_->deadline_ns() / 1'000'000) + longer_than_a_device});
+       .deadline = library_deadline(*ranks_)});
 }
 
 void CellRunner::start_nccl(const Cell& cell, const CatalogRow& row) {
@@ -253,7 +277,7 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
   const cuda::Edge edge = row.programmatic && !isolated && !ranks_->oversubscribed()
                               ? cuda::Edge::programmatic
                               : cuda::Edge::plain;
-  Recorder recorder(*ranks_, row.source == Source::nccl ? Recorder::Kind::capture : Recorder::Kind::nodes);
+  Recorder recorder(*ranks_, row.source == Source::kernel ? Recorder::Kind::nodes : Recorder::Kind::capture);
   for (std::uint32_t call = 0; call < calls; ++call) {
     const std::uint32_t copy = call % tensors.copies;
     for (Rank& rank : ranks_->all()) {
@@ -272,6 +296,9 @@ std::vector<cuda::ExecutableGraph> CellRunner::record(const Cell& cell, const Ca
         streams.push_back(rank.stream.handle());
       }
       nccl_->communicators->all_reduce(inputs, outputs, count, cell.dtype, streams);
+    } else if (row.source == Source::peer) {
+      for (Rank& rank : ranks_->all())
+        peer_->enqueue(cell, tensors.input(rank, copy), tensors.output(rank, copy), rank.stream.handle());
     } else {
       for (Rank& rank : ranks_->all()) {
         KernelParams params = workspace->params(rank, ranks_->count(), ranks_->deadline_ns());
@@ -380,6 +407,10 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
     outcome.failure = fmt::format("{}: {}", cell.contender, row.in_place_refusal);
     return outcome;
   }
+  if (row.source == Source::peer) {
+    outcome.failure = peer_problem(cell, row);
+    if (!outcome.failure.empty()) return outcome;
+  }
   if (cell.ranks != ranks_->count()) {
     outcome.failure =
         fmt::format("a cell of {} ranks cannot run on a worker of {}", cell.ranks, ranks_->count());
@@ -417,17 +448,25 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   tensors.bytes = cell.bytes;
   tensors.pitch_bytes = rounded_up(cell.bytes, 256) + 2 * guard_bytes;
   tensors.in_place = cell.place == Place::in;
-  // In place a call consumes its input, so each call of a graph needs one of its own.
-  tensors.copies = cold || tensors.in_place ? calls : 1;
+  // A call that consumes its input needs one of its own in the graph.
+  tensors.refilled = tensors.in_place || row.consumes_input;
+  tensors.copies = cold || tensors.refilled ? calls : 1;
   const bool in_window = needs_windows(row);
-  if (in_window) {
+  std::byte* peers_memory = nullptr;
+  if (row.source == Source::peer) {
+    (*ranks_)[0].context->make_current();
+    peers_memory = peer_->reserve(tensors.all_bytes(), *ranks_->rendezvous(), library_deadline(*ranks_));
+    (*ranks_)[0].context->make_current();
+  } else if (in_window) {
     reserve_window((tensors.in_place ? 1 : 2) * tensors.all_bytes());
   } else {
     tensors.inputs = ranks_->make_symmetric(tensors.all_bytes());
   }
   for (const Rank& rank : ranks_->all()) {
     if (!in_window && !tensors.in_place) tensors.outputs.emplace_back(*rank.context, tensors.all_bytes());
-    std::byte* const inputs = in_window ? nccl_->windows.data(rank.slot) : tensors.inputs.data(rank.number);
+    std::byte* const inputs = peers_memory != nullptr ? peers_memory
+                              : in_window             ? nccl_->windows.data(rank.slot)
+                                                      : tensors.inputs.data(rank.number);
     std::byte* const outputs = tensors.in_place ? inputs
                                : in_window      ? inputs + tensors.all_bytes()
                                                 : tensors.outputs.back().data();
@@ -438,7 +477,7 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
     tensors.records.emplace_back(*rank.context, tensors.copies * sizeof(CheckRecord));
     if (cold) tensors.flush.emplace_back(*rank.context, 2 * l2_bytes_);
   }
-  if (tensors.in_place && !cold && tensors.copies > 1) outcome.flags.emplace_back("rotating_buffers");
+  if (tensors.refilled && !cold && tensors.copies > 1) outcome.flags.emplace_back("rotating_buffers");
 
   LaunchShape shape = row.shape(team_, cell.bytes);
   if (cell.blocks != 0) shape = {cell.blocks, cell.threads};
@@ -453,11 +492,12 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
     }
     shape.blocks = std::min(shape.blocks, most);
   }
+  if (row.source == Source::peer) call_peer_once(cell, tensors);
   const auto graphs = record(cell, row, tensors, calls, shape);
   Judged judged;
   for (std::uint32_t replay = 0; replay < warmups + replays_for(cell.samples); ++replay) {
     const std::uint64_t seed = cell.seed + replay;
-    if (replay == 0 || cell.check || tensors.in_place) prepare(cell, tensors, seed);
+    if (replay == 0 || cell.check || tensors.refilled) prepare(cell, tensors, seed);
     const double elapsed_us = ranks_->replay_us(graphs, cell.contender.c_str());
     if (replay >= warmups) {
       if (isolated) {
@@ -485,6 +525,11 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   if (ranks_->oversubscribed()) outcome.flags.emplace_back("oversubscribed");
   if (row.source == Source::kernel) {
     outcome.ran = fmt::format("{}x{}", shape.blocks, shape.threads);
+    return outcome;
+  }
+  if (row.source == Source::peer) {
+    // "torch 2.11.0+cu130 one_shot"
+    outcome.ran = fmt::format("{} {}", peer_->version(), row.contender.substr(row.peer.size() + 1));
     return outcome;
   }
   const nccl::Window window = !in_window                    ? nccl::Window::none

@@ -14,6 +14,7 @@
 #include "nccl_api/configuration.h"
 #include "nccl_api/debug_log.h"
 #include "nccl_api/windows.h"
+#include "peer.h"
 #include "ranks.h"
 
 namespace arb::worker {
@@ -30,8 +31,9 @@ struct Nccl {
 
 class CellRunner {
  public:
-  CellRunner(Ranks& ranks, const Code& code, Nccl* nccl, std::uint64_t l2_bytes)
-      : ranks_(&ranks), code_(&code), nccl_(nccl), l2_bytes_(l2_bytes) {}
+  // Null where this worker has no NCCL, or no peer library.
+  CellRunner(Ranks& ranks, const Code& code, Nccl* nccl, Peer* peer, std::uint64_t l2_bytes)
+      : ranks_(&ranks), code_(&code), nccl_(nccl), peer_(peer), l2_bytes_(l2_bytes) {}
 
   // Never throws for what a cell can ask: one that cannot run has Outcome::failure; one whose data is wrong,
   // or whose wait passed its deadline, has Outcome::wrong and no samples.
@@ -56,6 +58,10 @@ class CellRunner {
   void start_nccl(const Cell& cell, const CatalogRow& row);
   // Makes NCCL's window hold so many bytes of each rank.
   void reserve_window(std::uint64_t bytes);
+  // Why the peer library cannot run the cell, one sentence; empty: it can.
+  [[nodiscard]] std::string peer_problem(const Cell& cell, const CatalogRow& row) const;
+  // One call outside of any graph: what a library loads or allocates at its first call must not happen in a capture.
+  void call_peer_once(const Cell& cell, const Tensors& tensors);
   void prepare(const Cell& cell, const Tensors& tensors, std::uint64_t seed);
   void judge(const Cell& cell, const CatalogRow& row, const Tensors& tensors, std::uint64_t seed,
              Judged& judged);
@@ -68,6 +74,7 @@ class CellRunner {
   Ranks* ranks_;
   const Code* code_;
   Nccl* nccl_;
+  Peer* peer_;
   std::uint64_t l2_bytes_;
   std::map<std::string, Workspace, std::less<>> workspaces_;  // by contender
   std::vector<cuda::DeviceBuffer> stamps_;                    // two a call, by slot

@@ -15,6 +15,7 @@
 #include "cuda_api/error.h"
 #include "limits.h"
 #include "nccl_api/error.h"
+#include "peer.h"
 #include "ranks.h"
 #include "rendezvous.h"
 #include "wire.h"
@@ -75,7 +76,8 @@ std::string kernel_driver_version() {
 class Worker {
  public:
   // `first_socket_fd`: where the sockets to the other workers begin, if this one holds one rank of several.
-  Worker(WorkerConfig config, int first_socket_fd) : config_(std::move(config)) {
+  Worker(WorkerConfig config, int first_socket_fd, const ArbPeer* peer)
+      : config_(std::move(config)), callbacks_(peer) {
     if (config_.world != World::processes || config_.devices.empty()) return;
     const auto count = static_cast<std::uint32_t>(config_.devices.size());
     std::vector<Descriptor> sockets;
@@ -129,6 +131,14 @@ class Worker {
  private:
   Hello hello() {
     Hello hello;
+    if (!config_.peer.empty()) {
+      try {
+        hello.peer_version = open_peer().version();
+      } catch (const PeerError& error) {
+        hello.peer_problem = error.what();
+        return hello;  // nothing else of this worker is of use
+      }
+    }
     hello.cuda_driver = cuda::driver_cuda_version();
     hello.driver = kernel_driver_version();
     for (const cuda::DeviceProperties& device : cuda::all_devices()) {
@@ -179,11 +189,24 @@ class Worker {
     if (nccl_ == nullptr) nccl_ = std::make_unique<Nccl>(config_.nccl_library);
   }
 
+  // Before anything of ours on the device: libraries expect to set it up themselves.
+  Peer& open_peer() {
+    if (peer_ == nullptr) {
+      if (callbacks_ == nullptr)
+        throw PeerError(fmt::format("this worker's program does not bring {}", config_.peer));
+      if (config_.rank >= config_.devices.size()) throw PeerError("a peer's worker needs a GPU for its rank");
+      peer_ = std::make_unique<Peer>(*callbacks_);
+    }
+    peer_->start(config_.devices[config_.rank]);
+    return *peer_;
+  }
+
   void start() {
     if (runner_ != nullptr) return;
     if (config_.devices.size() < 2) {
       throw BundleError("this worker was given fewer than 2 ranks, and an allreduce needs 2");
     }
+    if (!config_.peer.empty()) open_peer();
     load_code();
     if (!config_.nccl_library.empty()) open_nccl();
     if (rendezvous_ != nullptr) {
@@ -193,15 +216,17 @@ class Worker {
       ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
                                        code_->support(), config_.deadline_ms);
     }
-    runner_ = std::make_unique<CellRunner>(*ranks_, *code_, nccl_.get(), l2_bytes_);
+    runner_ = std::make_unique<CellRunner>(*ranks_, *code_, nccl_.get(), peer_.get(), l2_bytes_);
   }
 
   WorkerConfig config_;
+  const ArbPeer* callbacks_;
   std::uint64_t l2_bytes_ = 0;
   // In the order in which they need one another: destroyed from the bottom up.
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<cuda::Context> contexts_;
   std::unique_ptr<Nccl> nccl_;
+  std::unique_ptr<Peer> peer_;
   std::unique_ptr<Code> code_;
   std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<CellRunner> runner_;
@@ -210,10 +235,10 @@ class Worker {
 
 }  // namespace
 
-int worker_main(const std::string& config_text, int socket_fd) {
+int worker_main(const std::string& config_text, int socket_fd, const ArbPeer* peer) {
   Channel channel(socket_fd);
   try {
-    Worker worker(worker_config_from_wire(config_text), socket_fd + 1);
+    Worker worker(worker_config_from_wire(config_text), socket_fd + 1, peer);
     while (const auto line = channel.next()) {
       const Request request = request_from_wire(*line);
       if (!channel.send(worker.answer(request))) return 0;

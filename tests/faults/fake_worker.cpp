@@ -2,7 +2,7 @@
 //   fake_worker BEHAVIOUR worker --config JSON
 // Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes, or for a flag from rank 1
 // to 0. `slow` answers right, with times 3% longer; `noisy` with times that differ from launch to launch; `talks`
-// answers right and leaves a log. "rank1:BEHAVIOUR" is for the worker of that rank alone; the others are good.
+// answers right and leaves a log, `no_peer` has no peer library and leaves one too. "rank1:BEHAVIOUR" is for the worker of that rank alone; the others are good.
 // What has run of NCCL is its environment and process: "NAME=VALUE ... in PID".
 #include <fcntl.h>
 #include <signal.h>
@@ -59,6 +59,12 @@ Hello hello_of(const WorkerConfig& config, const std::string& behaviour) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     hello.bundles.push_back(
         {name, folder, "nvrtc", behaviour == "unloadable" ? "the driver refuses it" : ""});
+  }
+  if (!config.peer.empty()) {
+    if (behaviour == "no_peer")
+      hello.peer_problem = "its library cannot be imported";
+    else
+      hello.peer_version = config.peer + " 1.0";
   }
   if (!config.nccl_library.empty()) {
     if (behaviour == "no_nccl") {
@@ -267,7 +273,8 @@ int main(int argc, char** argv) {
     return 8;
   }
   if (behaviour == "dies_at_once") return 5;
-  if (behaviour == "talks" || behaviour == "old_nccl") std::fputs("started\n", stderr);
+  if (behaviour == "talks" || behaviour == "old_nccl" || behaviour == "no_peer")
+    std::fputs("started\n", stderr);
   std::string received;
   while (true) {
     const std::size_t end = received.find('\n');

@@ -308,7 +308,7 @@ TEST_F(Kernels, TheMachinesLimitsCanBeMeasured) {
   EXPECT_THROW(bench.measure(flag_test(0, 2)), BundleError);
   if (gpus < 2) return;
   // The limits of a run are the same tests.
-  worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
+  worker::CellRunner runner(ranks, *box_->code, nullptr, nullptr, 1 << 20);
   const MachineLimits limits = worker::measure_limits(ranks, runner);
   double best_gbps = 0;
   for (const Engine engine : {Engine::sm_store, Engine::sm_load, Engine::copy_engine})
@@ -349,7 +349,7 @@ TEST_F(Kernels, AVerificationFindsNothing) {
   for (const auto [ranks_count, gpus] : teams(box_->devices.size())) {
     const std::vector<cuda::Context> contexts = box_->some(gpus);
     Ranks ranks(contexts, ranks_count, box_->code->support(), deadline_ms);
-    worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
+    worker::CellRunner runner(ranks, *box_->code, nullptr, nullptr, 1 << 20);
     for_each_kernel(*box_->code, ranks_count, [&](const CatalogRow& row, const std::string& bundle) {
       for (const std::uint64_t number : numbers) {
         Cell cell = verify_cell(row, ranks_count, gpus, number);
@@ -370,7 +370,7 @@ TEST_F(Kernels, AVerificationFindsWhatIsPlanted) {
   for (const auto [ranks_count, gpus] : teams(box_->devices.size())) {
     const std::vector<cuda::Context> contexts = box_->some(gpus);
     Ranks ranks(contexts, ranks_count, box_->code->support(), short_deadline_ms);
-    worker::CellRunner runner(ranks, *box_->code, nullptr, 1 << 20);
+    worker::CellRunner runner(ranks, *box_->code, nullptr, nullptr, 1 << 20);
     for_each_kernel(*box_->code, ranks_count, [&](const CatalogRow& row, const std::string& bundle) {
       // The checks are the same for all bundles.
       if (first_bundle.empty()) first_bundle = bundle;

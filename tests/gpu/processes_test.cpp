@@ -16,6 +16,7 @@
 #include "coordinator/bundles.h"
 #include "coordinator/machine.h"
 #include "coordinator/nccl_files.h"
+#include "coordinator/peer_files.h"
 #include "coordinator/worker_backend.h"
 #include "cuda_api/device.h"
 #include "cuda_api/memory.h"
@@ -150,6 +151,54 @@ TEST_F(Processes, NcclIsRight) {
     }
   }
   processes.quit();
+}
+
+TEST_F(Processes, PeersAreRightAndTheirGraphsReplay) {
+  need_bundles();
+  if (IsSkipped()) return;
+  // The Python of each peer: ARB_PEER_PYTHON, or python3.
+  const char* const python = std::getenv("ARB_PEER_PYTHON");
+  std::vector<std::string> named = known_peers();
+  for (std::string& name : named) {
+    if (python != nullptr) name += std::string("=") + python;
+  }
+  std::vector<std::size_t> counts = {2};
+  if (gpus_.size() > 2) counts.push_back(gpus_.size());
+  for (const std::size_t ranks : counts) {
+    WorkerSetup asked = setup(World::processes, ranks);
+    asked.deadline = milliseconds(15'000);
+    asked.peers = peer_programs(named, program().parent_path());
+    WorkerBackend processes(asked);
+    for (const CatalogRow& row : catalog()) {
+      if (row.source != Source::peer) continue;
+      // One that grows the memory, one that fits into it, and the smallest again.
+      for (const std::uint64_t bytes : {1024ull, 3ull << 20, 1036ull, 1024ull}) {
+        for (const Dtype dtype : all_dtypes) {
+          for (const Place place : {Place::out, Place::in}) {
+            for (const Mode mode : {Mode::pipelined, Mode::isolated}) {
+              Cell one = cell(row, ranks, bytes);
+              one.dtype = dtype;
+              one.place = place;
+              one.mode = mode;
+              SCOPED_TRACE(cell_name(one));
+              const Outcome outcome = processes.run(one);
+              if (!refusal_of(row, {dtype, one.ranks, bytes, place}).empty()) {
+                EXPECT_FALSE(outcome.failure.empty());
+                continue;
+              }
+              if (!outcome.failure.empty())
+                GTEST_SKIP() << row.peer << " does not run here: " << outcome.failure;
+              EXPECT_EQ(outcome.wrong, "");
+              EXPECT_TRUE(outcome.correct);
+              EXPECT_FALSE(outcome.samples_us.empty());
+              EXPECT_TRUE(outcome.ran.starts_with(row.peer)) << outcome.ran;
+            }
+          }
+        }
+      }
+    }
+    processes.quit();
+  }
 }
 
 // Children of this process, the workers among them.

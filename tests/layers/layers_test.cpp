@@ -95,6 +95,13 @@ TEST(Layers, Invariant1CatalogAndKernelFilesAgree) {
   for (const CatalogRow& row : catalog()) {
     EXPECT_TRUE(contenders.emplace(row.contender).second) << row.contender << " twice";
     EXPECT_EQ(row.kernel.empty(), row.source != Source::kernel) << row.contender;
+    EXPECT_EQ(row.peer.empty(), row.source != Source::peer) << row.contender;
+    if (row.source == Source::peer) {
+      // Its row is named by its library, and the script that starts it is there.
+      EXPECT_TRUE(row.contender.starts_with(std::string(row.peer) + "_")) << row.contender;
+      EXPECT_TRUE(fs::exists(fs::path(ARB_SOURCE_DIR) / "scripts" / "peers" / row.peer_script))
+          << row.contender;
+    }
     EXPECT_EQ(row.in_place_refusal.empty(), row.in_place) << row.contender << ": a refusal has a sentence";
   }
   const std::vector<std::string> kernels = kernel_files();

@@ -110,13 +110,15 @@ TEST(Plan, SizesComeBeforeContendersAndPlacesStayTogether) {
     const CatalogRow* row = find_contender(cell.contender);
     ASSERT_NE(row, nullptr);
     EXPECT_TRUE(row->in_place || cell.place == Place::out);
-    EXPECT_EQ(cell.bundle.empty(), row->source == Source::nccl);
-    EXPECT_EQ(cell.nccl.empty(), row->source == Source::kernel);
+    EXPECT_EQ(cell.bundle.empty(), row->source != Source::kernel);
+    EXPECT_EQ(cell.nccl.empty(), row->source != Source::nccl);
+    EXPECT_NE(row->source, Source::peer) << "nobody asked for " << row->peer;
     EXPECT_EQ(cell.calls_per_graph, cell.mode == Mode::isolated ? 1u : 20u);
   }
   // A refusal of the catalog is said once for each contender that has one, and so is a lack of islands.
   std::size_t said = 0;
-  for (const CatalogRow& row : catalog()) said += row.needs_islands || !row.in_place ? 1 : 0;
+  for (const CatalogRow& row : catalog())
+    said += row.source != Source::peer && (row.needs_islands || !row.in_place) ? 1 : 0;
   EXPECT_EQ(plan.remarks.size(), said);
 }
 
@@ -175,6 +177,81 @@ TEST(Plan, ContendersThatAnNcclIsTooOldForAreLeftOutUnlessNamed) {
   }
 }
 
+Machine with_peers(std::uint32_t ranks) {
+  Machine machine = two_gpus();
+  machine.ranks = ranks;
+  machine.island_ranks = 0;
+  for (const CatalogRow& row : catalog()) {
+    const std::string name(row.peer);
+    if (!name.empty() && std::ranges::find(machine.peers, name) == machine.peers.end())
+      machine.peers.push_back(name);
+  }
+  return machine;
+}
+
+TEST(Plan, APeerTakesPartOnlyWhereItWasNamed) {
+  const Machine machine = with_peers(2);
+  ASSERT_FALSE(machine.peers.empty());
+  for (const CatalogRow& row : catalog()) {
+    if (row.source != Source::peer) continue;
+    Sweep asked = small_sweep();
+    const Plan all = make_plan(asked, machine);
+    EXPECT_EQ(std::ranges::count(all.cells, row.contender, &Cell::contender), 6) << row.contender;
+    asked.contenders = {std::string(row.contender)};
+    EXPECT_NE(message_of(asked, two_gpus()).find("--peer " + std::string(row.peer)), std::string::npos)
+        << message_of(asked, two_gpus());
+    Machine threads = machine;
+    threads.peer_problem = "it needs --world processes";
+    EXPECT_NE(message_of(asked, threads).find("it needs --world processes"), std::string::npos);
+    const Plan others = make_plan(small_sweep(), threads);
+    EXPECT_EQ(std::ranges::count(others.cells, row.contender, &Cell::contender), 0);
+    // It takes neither a toolkit nor an NCCL.
+    Machine bare = machine;
+    bare.bundles = {};
+    bare.nccls = {};
+    asked.toolkits = {"13.0"};
+    for (const Cell& cell : make_plan(asked, bare).cells) {
+      EXPECT_EQ(cell.bundle + cell.nccl, "");
+      EXPECT_EQ(variant_name(cell), row.peer);
+    }
+    asked.toolkits = {};
+    EXPECT_NE(message_of(asked, {.evidence = Evidence::emulated, .ranks = 2, .bundles = {}, .nccls = {}})
+                  .find("runs on GPUs only"),
+              std::string::npos);
+  }
+}
+
+TEST(Plan, WhatAPeerRefusesIsLeftOutAndSaidOnce) {
+  for (const std::uint32_t ranks : {2u, 3u, 8u}) {
+    const Machine machine = with_peers(ranks);
+    for (const CatalogRow& row : catalog()) {
+      if (row.source != Source::peer) continue;
+      Sweep asked = small_sweep();
+      asked.contenders = {std::string(row.contender)};
+      asked.dtypes = {all_dtypes.begin(), all_dtypes.end()};
+      asked.places = {Place::out, Place::in};
+      asked.min_bytes = 1024;
+      asked.max_bytes = 1032;
+      asked.step_bytes = 4;
+      std::size_t refused = 0;
+      for (const Dtype dtype : all_dtypes) {
+        for (const Place place : asked.places) {
+          for (const std::uint64_t bytes : {1024u, 1028u, 1032u}) {
+            if (!refusal_of(row, {dtype, ranks, bytes, place}).empty()) ++refused;
+          }
+        }
+      }
+      const Plan plan = make_plan(asked, machine);
+      EXPECT_EQ(plan.cells.size(), (18 - refused) * asked.modes.size()) << row.contender;
+      EXPECT_GT(refused, 0u) << row.contender;
+      const std::set<std::string> once(plan.remarks.begin(), plan.remarks.end());
+      EXPECT_EQ(once.size(), plan.remarks.size());
+      for (const Cell& cell : plan.cells)
+        EXPECT_EQ(refusal_of(row, {cell.dtype, cell.ranks, cell.bytes, cell.place}), "");
+    }
+  }
+}
+
 TEST(Plan, NcclAloneNeedsNoBundle) {
   Machine machine = two_gpus();
   machine.bundles = {};
@@ -220,6 +297,7 @@ TEST(Plan, IslandsBringTheContendersThatNeedThem) {
   machine.island_ranks = 4;
   const Plan plan = make_plan(small_sweep(), machine);
   for (const CatalogRow& row : catalog()) {
+    if (row.source == Source::peer) continue;
     const auto cell = std::ranges::find(plan.cells, std::string(row.contender), contender_name);
     ASSERT_NE(cell, plan.cells.end()) << row.contender;
     EXPECT_EQ(cell->island_ranks, row.needs_islands ? 4u : 0u) << row.contender;

@@ -40,8 +40,8 @@ int run(const std::vector<std::string>& arguments) {
       for (const std::uint64_t bytes : {1u << 10, 64u << 10, 8u << 20}) {
         Cell cell;
         cell.contender = row.contender;
-        (row.source == Source::nccl ? cell.nccl : cell.bundle) =
-            row.source == Source::nccl ? "2.28.9+cuda13.0" : "13.0-nvrtc";
+        if (row.source == Source::nccl) cell.nccl = "2.28.9+cuda13.0";
+        if (row.source == Source::kernel) cell.bundle = "13.0-nvrtc";
         cell.ranks = 2;
         cell.bytes = bytes;
         const double us = (5 + static_cast<double>(bytes) / 300e3) * factor * std::exp(noise(random));

@@ -63,7 +63,9 @@ class Draw {
                .nccl_version = text(),
                .nccl_path = text(),
                .nccl_problem = text(),
-               .nccl_window_problem = text()};
+               .nccl_window_problem = text(),
+               .peer_version = text(),
+               .peer_problem = text()};
     for (std::uint64_t n = random_() % 3; n > 0; --n) {
       made.devices.push_back({small(), text(), text(), text(), text(), number(), {small(), small()}});
       made.bundles.push_back({text(), text(), text(), text()});
@@ -87,8 +89,9 @@ class Draw {
             .bytes = number()};
   }
   WorkerConfig config() {
-    return {{small()}, {text(), text()}, text(), number(), flip() ? World::processes : World::threads,
-            small()};
+    return {
+        {small()}, {text(), text()}, text(), number(), flip() ? World::processes : World::threads, small(),
+        text()};
   }
 
  private:
