@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "catalog.h"
 #include "errors.h"
 #include "peer_files.h"
 #include "worker_process.h"

@@ -516,7 +516,7 @@ TEST_F(FakeRun, ListShowsGpusAndNccl) {
   }
 }
 
-TEST_F(FakeRun, ListSaysWhyAnNcclContenderCannotRun) {
+TEST_F(FakeRun, ListSaysWhyAContenderCannotRun) {
   const auto listed = [&](const std::string& behaviour) {
     std::ostringstream out;
     std::ostringstream err;
@@ -530,20 +530,24 @@ TEST_F(FakeRun, ListSaysWhyAnNcclContenderCannotRun) {
     list_verb(list, {.out = out, .err = err}, interrupt);
     return nlohmann::json::parse(out.str())["contenders"];
   };
-  const auto expect = [&](const std::string& behaviour, const std::string& why, bool only_windows) {
+  const auto expect = [&](const std::string& behaviour, const std::string& why,
+                          const std::function<bool(const CatalogRow&)>& who) {
     for (const auto& contender : listed(behaviour)) {
       const CatalogRow& row = *find_contender(contender["contender"].get<std::string>());
-      const bool cannot = row.source == Source::nccl && (!only_windows || needs_windows(row));
+      const bool cannot = who(row);
       EXPECT_EQ(contender.contains("cannot_run"), cannot) << behaviour << ": " << contender.dump();
       if (!cannot) continue;
       EXPECT_TRUE(has(contender["cannot_run"], why)) << contender.dump();
     }
   };
-  expect("old_nccl", "this NCCL is too old for windows", true);
-  expect("no_nccl", "no NCCL was found", false);
-  expect("no_driver", "libcuda.so.1 is not there", false);
-  expect("one_gpu", "there is 1 GPU", false);
-  expect("no_p2p", "no P2P", false);
+  const auto nccl = [](const CatalogRow& row) { return row.source == Source::nccl; };
+  // Bundles are listed by themselves, so a kernel is never said to be unable.
+  const auto all = [](const CatalogRow& row) { return row.source != Source::kernel; };
+  expect("old_nccl", "this NCCL is too old for windows", needs_windows);
+  expect("no_nccl", "no NCCL was found", nccl);
+  expect("no_driver", "libcuda.so.1 is not there", all);
+  expect("one_gpu", "there is 1 GPU", all);
+  expect("no_p2p", "no P2P", all);
 }
 
 }  // namespace
