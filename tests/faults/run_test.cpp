@@ -542,7 +542,7 @@ TEST_F(FakeRun, ListSaysWhyAContenderCannotRun) {
   };
   const auto nccl = [](const CatalogRow& row) { return row.source == Source::nccl; };
   // Bundles are listed by themselves, so a kernel is never said to be unable.
-  const auto all = [](const CatalogRow& row) { return row.source != Source::kernel; };
+  const auto all = [](const CatalogRow& row) { return !runs_kernels(row); };
   expect("old_nccl", "this NCCL is too old for windows", needs_windows);
   expect("no_nccl", "no NCCL was found", nccl);
   expect("no_driver", "libcuda.so.1 is not there", all);
