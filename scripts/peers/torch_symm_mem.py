@@ -69,10 +69,13 @@ class TorchSymmetricMemory(Peer):
         self.version = f"torch {torch.__version__}"
 
     def invite(self):
-        self.folder = tempfile.mkdtemp(prefix="arbench-torch-")
+        # Sockets will lie here, and their paths must be short.
+        self.folder = tempfile.mkdtemp(prefix="arbench-torch-", dir="/tmp" if os.access("/tmp", os.W_OK) else None)
         return os.path.join(self.folder, "store")
 
     def join(self, invitation, rank, ranks, deadline_ms):
+        # torch shares memory over sockets named by process number; elsewhere one of a killed process could be in the way.
+        os.environ["TMPDIR"] = os.path.dirname(invitation)
         distributed = self.torch.distributed
         timeout = datetime.timedelta(milliseconds=deadline_ms)
         store = distributed.FileStore(invitation, ranks)
