@@ -74,7 +74,7 @@ class TorchSymmetricMemory(Peer):
         return os.path.join(self.folder, "store")
 
     def join(self, invitation, rank, ranks, deadline_ms):
-        # torch shares memory over sockets named by process number; elsewhere one of a killed process could be in the way.
+        # torch shares memory over sockets named by process number; elsewhere a killed process may have left one.
         os.environ["TMPDIR"] = os.path.dirname(invitation)
         distributed = self.torch.distributed
         timeout = datetime.timedelta(milliseconds=deadline_ms)
