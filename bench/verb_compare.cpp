@@ -82,6 +82,7 @@ class ArmComparison {
 
  private:
   void check();
+  void leave_out_one_sided_windows();
   void prepare();
   void take_over(Unfinished from);
   void measure_blocks(std::uint32_t until);
@@ -167,6 +168,21 @@ void ArmComparison::check() {
   }
 }
 
+// NCCLs of which only some have windows: nobody asked for what needs them, so no arm gets it.
+void ArmComparison::leave_out_one_sided_windows() {
+  if (!options_.run.contenders.empty()) return;
+  for (const CatalogRow& row : catalog()) {
+    if (!needs_windows(row)) continue;
+    const auto has_it = [&](const auto& arm) {
+      return std::ranges::find(arm.second, row.contender, &Cell::contender) != arm.second.end();
+    };
+    if (std::ranges::none_of(cells_, has_it) || std::ranges::all_of(cells_, has_it)) continue;
+    for (auto& [role, cells] : cells_)
+      std::erase_if(cells, [&](const Cell& cell) { return cell.contender == row.contender; });
+    log_.sentence(fmt::format("{} is left out: one arm's NCCL has no symmetric windows", row.contender));
+  }
+}
+
 void ArmComparison::prepare() {
   plan_ = {.arm_a = a_.text,
            .arm_b = b_.text,
@@ -218,8 +234,15 @@ void ArmComparison::prepare() {
       for (const std::string& remark : cells.remarks) log_.sentence(remark);
     }
     cells_[role] = std::move(cells.cells);
-    plan_.found.push_back(arms[role].found);
+    ArmFound found = arms[role].found;
+    for (const Cell& cell : cells_[role]) {
+      if (cell.alias.empty()) continue;
+      found.choices += fmt::format("{}{} {} {}x{}", found.choices.empty() ? "" : ", ", size_name(cell.bytes),
+                                   cell.contender, cell.blocks, cell.threads);
+    }
+    plan_.found.push_back(std::move(found));
   }
+  leave_out_one_sided_windows();
   const std::vector<Cell>& cells_a = cells_[Role::a];
   const std::vector<Cell>& cells_b = cells_[Role::b];
   for (const Role role : plan_.roles) {

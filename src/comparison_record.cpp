@@ -136,7 +136,8 @@ std::string to_json(const ComparisonPlan& plan) {
                             {"bundle", found.bundle},
                             {"bundle_digest", found.bundle_digest},
                             {"nccl", found.nccl},
-                            {"nccl_path", found.nccl_path}});
+                            {"nccl_path", found.nccl_path},
+                            {"choices", found.choices}});
   }
   json["orders"] = Json::array();
   for (const auto& order : block_orders(plan.roles, plan.blocks * (plan.extend ? 2 : 1), plan.seed)) {
@@ -170,7 +171,8 @@ ComparisonPlan plan_from_json(std::string_view text) {
       plan.found.push_back({.bundle = arm.at("bundle"),
                             .bundle_digest = arm.at("bundle_digest"),
                             .nccl = arm.at("nccl"),
-                            .nccl_path = arm.at("nccl_path")});
+                            .nccl_path = arm.at("nccl_path"),
+                            .choices = arm.at("choices")});
     }
     for (const Json& key : json.at("cells")) plan.cells.push_back(key_from(key));
     return plan;

@@ -38,6 +38,8 @@ struct ArmFound {
   std::string bundle_digest;  // of its cubins' hashes: another one means other code
   std::string nccl;           // "2.28.9+cuda13.0"; empty without NCCL
   std::string nccl_path;
+  // What contenders that choose (auto) run: "1K one_shot_push 1x128, ..."; empty without any.
+  std::string choices = {};
   friend bool operator==(const ArmFound&, const ArmFound&) = default;
 };
 

@@ -25,7 +25,7 @@ void fields(Is<WorkerConfig> auto& config, Visitor& visit) {
   visit("deadline_ms", config.deadline_ms);
   visit("world", config.world);
   visit("rank", config.rank);
-  visit("peer", config.peer);
+  visit.or_empty("peer", config.peer);
 }
 
 template <typename Visitor>
@@ -56,9 +56,9 @@ void fields(Is<Hello> auto& hello, Visitor& visit) {
   visit("nccl_version", hello.nccl_version);
   visit("nccl_path", hello.nccl_path);
   visit("nccl_problem", hello.nccl_problem);
-  visit("nccl_window_problem", hello.nccl_window_problem);
-  visit("peer_version", hello.peer_version);
-  visit("peer_problem", hello.peer_problem);
+  visit.or_empty("nccl_window_problem", hello.nccl_window_problem);
+  visit.or_empty("peer_version", hello.peer_version);
+  visit.or_empty("peer_problem", hello.peer_problem);
 }
 
 template <typename Visitor>
@@ -81,7 +81,7 @@ void fields(Is<Cell> auto& cell, Visitor& visit) {
   visit("seed", cell.seed);
   visit("verify_calls", cell.verify_calls);
   visit("plant", cell.plant);
-  visit("alias", cell.alias);
+  visit.or_empty("alias", cell.alias);
   visit("check", cell.check);
 }
 
@@ -205,6 +205,11 @@ struct Encoder {
   void or_infinite(const char* key, double from) {
     if (std::isfinite(from)) object[key] = from;
   }
+  // No key where the text is empty: builds that do not know the key then still talk to this one, as `compare` wants
+  // of two builds.
+  void or_empty(const char* key, const std::string& from) {
+    if (!from.empty()) object[key] = from;
+  }
   // Absent rather than null: an optional part that is not there has no key.
   template <typename T>
   void operator()(const char* key, const std::optional<T>& from) {
@@ -273,6 +278,9 @@ struct Decoder {
   }
   void or_infinite(const char* key, double& to) {
     to = object.contains(key) ? value<double>(key, at(key)) : std::numeric_limits<double>::infinity();
+  }
+  void or_empty(const char* key, std::string& to) {
+    to = object.contains(key) ? value<std::string>(key, at(key)) : std::string();
   }
   template <typename T>
   void operator()(const char* key, std::optional<T>& to) {

@@ -210,7 +210,15 @@ Outcome WorkerBackend::run(const Cell& cell) {
   // one is for workers that cannot say it.
   const milliseconds deadline = 2 * setup_.deadline + 2 * expected + setup_.cell_allowance;
   Member& member = is_peer ? peer_member(*row) : member_of(cell);
-  Reply reply = ask(member, {.op = Op::run, .cell = cell}, deadline, "running " + cell_name(cell));
+  Cell sent = cell;
+  sent.alias.clear();  // a name for rows; a worker of an older build does not know it
+  Reply reply;
+  try {
+    reply = ask(member, {.op = Op::run, .cell = sent}, deadline, "running " + cell_name(cell));
+  } catch (const EnvironmentError& error) {
+    // A worker that cannot be started (again) costs its own cells only.
+    reply.error = error.what();
+  }
   Outcome outcome;
   if (reply.error.empty()) {
     outcome = std::move(*reply.outcome);
@@ -239,6 +247,8 @@ std::optional<MachineLimits> WorkerBackend::limits() {
     one.group->quit(quit_patience);
   }
   if (!reply.error.empty()) {
+    // What sticks to its context would be blamed on what is measured next.
+    if (setup_.world == World::threads) members_.front()->group->quit(quit_patience);
     throw EnvironmentError(fmt::format("the machine's limits cannot be measured: {}", reply.error));
   }
   limits_ = std::move(*reply.limits);

@@ -41,7 +41,10 @@ Outcome merged(std::span<const Outcome> by_rank) {
     failed.failure = std::move(all.failure);
     return failed;
   }
-  // A wrong cell is the answer of those ranks that saw it; others may have had nothing to say any more.
+  // A wrong cell is the answer of those ranks that saw it; one that failed, and not only gave up because of them, may
+  // be why they did.
+  if (!all.failure.empty() && all.failure.find(all.wrong) == std::string::npos)
+    all.wrong += fmt::format("; another rank failed: {}", all.failure);
   all.failure.clear();
   all.correct = true;
   std::size_t first = by_rank.size();  // the first rank that ran

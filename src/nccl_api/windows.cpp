@@ -41,7 +41,10 @@ Memory::Memory(Memory&& other) noexcept
     : library_(std::move(other.library_)), data_(std::exchange(other.data_, nullptr)) {}
 
 void Windows::reserve(Communicators& communicators, std::uint64_t bytes, const Steps& steps) {
-  if (bytes <= bytes_) return;
+  // Far too large is given back: the kernels' worker wants the memory for its own cells.
+  constexpr std::uint64_t generous_bytes = 256 * mib;
+  const bool too_large = bytes_ > generous_bytes && bytes_ / 4 > bytes;
+  if (bytes <= bytes_ && !too_large) return;
   bytes_ = 0;
   communicators.deregister_windows();
   memory_.clear();

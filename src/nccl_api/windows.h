@@ -30,7 +30,7 @@ class Memory {
   void* data_ = nullptr;
 };
 
-// One window over all ranks, which grows: to register is slow, and every registration is a meeting of all
+// One window over all ranks, whose size follows need: to register is slow, and every registration is a meeting of all
 // ranks. Its memory must outlive the communicators, which give the window back.
 class Windows {
  public:
@@ -45,8 +45,8 @@ class Windows {
     std::chrono::milliseconds deadline;
   };
 
-  // Makes it hold `bytes` of each rank; no work that uses it may be under way. A step that all processes take
-  // together. What it held is lost when it grows. Throws nccl::Error, and what the steps throw.
+  // Makes it hold `bytes` of each rank, and not far more; no work that uses it may be under way. A step that all
+  // processes take together. What it held is lost when its size changes. Throws nccl::Error, and what the steps throw.
   void reserve(Communicators& communicators, std::uint64_t bytes, const Steps& steps);
   // Of this process's rank; 2 MiB aligned by NCCL's allocator.
   [[nodiscard]] std::byte* data(std::size_t rank) const { return memory_[rank].data(); }

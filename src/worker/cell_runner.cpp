@@ -516,6 +516,8 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   for (const Rank& rank : ranks_->all()) {
     if (judged.wrong.empty()) judged.wrong = broken_guard(tensors, rank);
   }
+  // What a wrong call left in its areas must not reach the next cell.
+  if (!judged.wrong.empty()) workspaces_.clear();
   outcome.correct = judged.wrong.empty();
   outcome.wrong = judged.wrong;
   outcome.max_error = judged.max_error;

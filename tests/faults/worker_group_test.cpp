@@ -93,6 +93,14 @@ TEST(Merged, AHangIsWrongAlsoWhereTheOthersOnlyGaveUp) {
   EXPECT_FALSE(all.correct);
 }
 
+TEST(Merged, AFailureBehindAHangIsToldWithIt) {
+  std::vector<Outcome> outcomes(2);
+  outcomes[0].failure = "cuStreamSynchronize: illegal address";
+  outcomes[1].wrong = "rank 1 waited for rank 0";
+  EXPECT_EQ(merged(outcomes).wrong,
+            "rank 1 waited for rank 0; another rank failed: cuStreamSynchronize: illegal address");
+}
+
 TEST(Merged, TheFirstFailureIsTheFailure) {
   std::vector<Outcome> outcomes = {good({1}), {}, {}};
   outcomes[1].failure = "no memory";

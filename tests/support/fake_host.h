@@ -27,6 +27,7 @@ struct FakeMachine {
   std::uint64_t seed = 1;
   std::string driver = "580.82.07";
   std::set<Role> without_nccl;
+  std::set<Role> without_windows;
   Evidence evidence = Evidence::measured;
 };
 
@@ -46,6 +47,8 @@ class FakeHost final : public ArmHost {
                     .bundles = {bundle},
                     .nccls = has_nccl ? std::vector{nccl} : std::vector<std::string>{}},
         .found = {.bundle = bundle, .bundle_digest = bundle, .nccl = nccl, .nccl_path = arm.nccl}};
+    if (machine_.without_windows.contains(role))
+      prepared.machine.nccl_window_problems[nccl] = "NCCL " + nccl + " has no windows";
     return prepared;
   }
 

@@ -330,6 +330,22 @@ TEST_F(CompareVerb, Refusals) {
   EXPECT_TRUE(has(result.err, "in one arm only")) << result.err;
 }
 
+TEST_F(CompareVerb, AnNcclWithoutWindowsCostsOnlyTheContenderThatNeedsThem) {
+  test::FakeMachine machine;
+  machine.without_windows = {Role::a, Role::placebo};
+  const Result result = compare(options(), machine);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(has(result.err, "is left out: one arm's NCCL has no symmetric windows")) << result.err;
+  const json comparison = json::parse(test::read_file(result.folder / "comparison.json"));
+  bool nccl = false;
+  for (const json& cell : comparison.at("cells")) {
+    const CatalogRow* const row = find_contender(cell.at("contender").get<std::string>());
+    EXPECT_FALSE(needs_windows(*row));
+    nccl = nccl || row->source == Source::nccl;
+  }
+  EXPECT_TRUE(nccl);
+}
+
 // --- finished runs
 // ------------------------------------------------------------------------------------------
 

@@ -500,7 +500,7 @@ TEST(NcclWindows, AreRegisteredInOneGroupAndGivenBackBeforeTheCommunicatorsAndTh
             "deregister0 deregister1 destroy0 destroy1 free free");
 }
 
-TEST(NcclWindows, GrowAndNeverShrink) {
+TEST(NcclWindows, GrowAndGiveBackWhatIsFarTooLarge) {
   const Fake fake;
   Walk walk;
   Windows windows;
@@ -514,6 +514,13 @@ TEST(NcclWindows, GrowAndNeverShrink) {
   EXPECT_EQ(fake.calls(), first +
                               " deregister0 deregister1 free free alloc:316669952 alloc:316669952 start "
                               "register0:316669952 register1:316669952 end");
+  const std::string large = fake.calls();
+  windows.reserve(communicators, 100ull << 20, walk.of());
+  EXPECT_EQ(fake.calls(), large) << "less than four times too large";
+  windows.reserve(communicators, 1 << 20, walk.of());
+  EXPECT_EQ(fake.calls(), large +
+                              " deregister0 deregister1 free free alloc:2097152 alloc:2097152 start "
+                              "register0:2097152 register1:2097152 end");
 }
 
 TEST(NcclWindows, AProcessMayHoldOneRankOfSeveral) {
