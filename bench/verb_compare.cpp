@@ -290,7 +290,7 @@ void ArmComparison::take_over(Unfinished from) {
   if (there.driver != plan_.driver) {
     refuse(fmt::format("it was made with driver {} and this is {}", there.driver, plan_.driver));
   }
-  if (there.found != plan_.found) refuse("a bundle or NCCL is no longer what it was");
+  if (there.found != plan_.found) refuse("a bundle, NCCL or what auto chooses is no longer what it was");
   if (there != plan_) refuse("its plan is not what its command gives now");
   blocks_ = std::move(from.blocks);
   // Rows of the whole blocks, as they were.
@@ -305,6 +305,7 @@ LaunchRecord ArmComparison::measure_launch(std::uint32_t block, std::uint32_t la
   const std::string where = fmt::format("block {} of {}, {}", block + 1, orders_.size(), name_of(role));
   log_.progress(done_us_, total_us_, where + ": starting workers");
   const std::unique_ptr<Backend> backend = host_->launch(role);
+  backend->get_ready(cells_[role]);
   const RowContext context{.gpus = static_cast<std::uint32_t>(environment_.gpus.size()),
                            .launch = launch,
                            .limits = environment_.limits};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <sstream>
 
 #include "benchmarks.h"
@@ -44,7 +45,7 @@ class Run {
 
  private:
   void all_launches(Session& session, Benchmarks& benchmarks);
-  bool next_launch(Session& session, const Say& say);
+  bool next_launch(Session& session, const Say& say, std::span<const Cell> cells);
   Visit visit(const Cell& cell);
   Outcome outcome_of(const Cell& cell);
   void show(const Row& row);
@@ -211,7 +212,8 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
     context_.launch = launch;
     if (launch == 0) {
       context_.limits = backend_->limits();
-    } else if (!next_launch(session, say)) {
+      backend_->get_ready(cells);
+    } else if (!next_launch(session, say, cells)) {
       break;
     }
     benchmarks.run(launch, options_.launches, terminal_.out,
@@ -221,12 +223,13 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
 }
 
 // False where there is none: the launches before it are whole and kept.
-bool Run::next_launch(Session& session, const Say& say) {
+bool Run::next_launch(Session& session, const Say& say, std::span<const Cell> cells) {
   backend_.reset();
   streaks_.clear();
   try {
     backend_ = session.launch(say);
     context_.limits = backend_->limits();
+    backend_->get_ready(cells);
     return true;
   } catch (const Interrupted&) {
     interrupted_ = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "cell.h"
 #include "types.h"
@@ -21,6 +22,9 @@ class Backend {
   [[nodiscard]] virtual Evidence evidence() const = 0;
   // Name for the `world` column: "threads", "emulated".
   [[nodiscard]] virtual std::string world() const = 0;
+  // Starts what these cells need, all at once, so that nothing starts between two of them. What cannot start says so
+  // when its first cell runs.
+  virtual void get_ready(std::span<const Cell> /*cells*/) {}
   // Runs one cell to its end. Throws WorkerLost (coordinator/worker_process.h) when the run cannot go on.
   virtual Outcome run(const Cell& cell) = 0;
   // The machine's limits, measured once; empty where time means nothing.

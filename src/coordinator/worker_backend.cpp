@@ -63,15 +63,23 @@ WorkerBackend::WorkerBackend(WorkerSetup setup) : setup_(std::move(setup)) {
   auto kernels = std::make_unique<Member>(make_member("the kernels' worker", "worker-kernels", setup_.world));
   kernels->config.bundle_folders.insert(kernels->config.bundle_folders.end(), setup_.bundle_folders.begin(),
                                         setup_.bundle_folders.end());
-  start(*kernels);
+  spawn(*kernels);
+  std::vector<std::unique_ptr<Member>> nccls;
+  for (const std::string& library : setup_.nccl_libraries) {
+    nccls.push_back(
+        std::make_unique<Member>(make_member(fmt::format("the worker of NCCL {}", library),
+                                             fmt::format("worker-nccl-{}", nccls.size() + 1), setup_.world)));
+    nccls.back()->config.nccl_library = library;
+    // Of alternatives one is enough, and most often the first.
+    if (!setup_.nccl_alternatives || nccls.size() == 1) spawn(*nccls.back());
+  }
+  greet(*kernels);
   members_.push_back(std::move(kernels));
 
-  for (const std::string& library : setup_.nccl_libraries) {
-    auto nccl =
-        std::make_unique<Member>(make_member(fmt::format("the worker of NCCL {}", library),
-                                             fmt::format("worker-nccl-{}", members_.size()), setup_.world));
-    nccl->config.nccl_library = library;
-    start(*nccl);
+  for (std::unique_ptr<Member>& nccl : nccls) {
+    const std::string library = nccl->config.nccl_library;
+    if (nccl->group == nullptr) spawn(*nccl);
+    greet(*nccl);
     if (!nccl->hello.nccl_problem.empty()) {
       if (!setup_.nccl_alternatives) {
         throw EnvironmentError(fmt::format("--nccl {}: {}", library, nccl->hello.nccl_problem));
@@ -93,7 +101,7 @@ WorkerBackend::WorkerBackend(WorkerSetup setup) : setup_(std::move(setup)) {
 
 WorkerBackend::~WorkerBackend() = default;
 
-void WorkerBackend::start(Member& member) const {
+void WorkerBackend::spawn(Member& member) const {
   std::vector<WorkerLaunch> launches;
   const bool processes = member.config.world == World::processes;
   for (std::uint32_t rank = 0; rank < (processes ? member.config.devices.size() : 1); ++rank) {
@@ -111,6 +119,9 @@ void WorkerBackend::start(Member& member) const {
          .interrupt = setup_.interrupt});
   }
   member.group = std::make_unique<WorkerGroup>(std::move(launches));
+}
+
+void WorkerBackend::greet(Member& member) const {
   Reply reply = member.group->request(
       {.op = Op::hello, .cell = {}},
       (member.peer.empty() ? greeting_allowance : peer_allowance) + setup_.deadline, "starting on its GPUs");
@@ -120,6 +131,34 @@ void WorkerBackend::start(Member& member) const {
   for (const BundleInfo& bundle : member.hello.bundles) {
     if (!bundle.problem.empty()) {
       throw EnvironmentError(fmt::format("bundle {} does not load: {}", bundle.folder, bundle.problem));
+    }
+  }
+}
+
+void WorkerBackend::start(Member& member) const {
+  spawn(member);
+  greet(member);
+}
+
+void WorkerBackend::get_ready(std::span<const Cell> cells) {
+  std::vector<Member*> spawned;
+  for (const Cell& cell : cells) {
+    const CatalogRow* const row = find_contender(cell.contender);
+    if (row == nullptr || row->source == Source::peer)
+      continue;  // a peer is tried once, with its own allowance
+    if (needs_windows(*row) && !plain_nccl(cell.nccl).hello.nccl_window_problem.empty()) continue;
+    Member& member = member_of(cell);
+    if (member.group != nullptr) continue;
+    spawn(member);
+    spawned.push_back(&member);
+  }
+  for (Member* const member : spawned) {
+    try {
+      greet(*member);
+    } catch (const EnvironmentError&) {
+      member->group.reset();
+    } catch (const WorkerLost&) {
+      member->group.reset();
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,17 +35,19 @@ struct WorkerSetup {
 };
 
 // Each NCCL as it is has a worker from the start, which shows whether the library is of use; other
-// configurations get theirs with their first cell. A worker is started again after it was lost or a cell failed
-// in it. All figures are measured.
+// configurations get theirs from get_ready(), or with their first cell. A worker is started again after it was
+// lost or a cell failed in it. All figures are measured.
 class WorkerBackend final : public Backend {
  public:
-  // Starts the kernels' worker and one for each NCCL, and greets them. Throws EnvironmentError (a bundle or a library of the user's does not
-  // load, or the driver refuses), WorkerLost, Interrupted.
+  // Starts the kernels' worker and one for each NCCL, all at once, and greets them. Throws EnvironmentError (a
+  // bundle or a library of the user's does not load, or the driver refuses), WorkerLost, Interrupted.
   explicit WorkerBackend(WorkerSetup setup);
   ~WorkerBackend() override;
 
   [[nodiscard]] Evidence evidence() const override { return Evidence::measured; }
   [[nodiscard]] std::string world() const override { return std::string(name_of(setup_.world)); }
+  // Throws Interrupted.
+  void get_ready(std::span<const Cell> cells) override;
   // Throws WorkerLost, Interrupted, EnvironmentError when the worker refuses the cell as a whole.
   Outcome run(const Cell& cell) override;
   // Of the machine, whoever holds the ranks: measured at the first call by one worker that holds all of them.
@@ -80,7 +83,9 @@ class WorkerBackend final : public Backend {
   std::string start_peer(Member& member) const;
   static bool is_plain_nccl(const Member& member);
   Member make_member(std::string who, const std::string& log, World world) const;
-  void start(Member& member) const;
+  void spawn(Member& member) const;  // starts its processes, which load at once
+  void greet(Member& member) const;  // waits until they have
+  void start(Member& member) const;  // both
   Reply ask(Member& member, const Request& request, std::chrono::milliseconds deadline,
             const std::string& doing) const;
 

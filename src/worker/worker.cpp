@@ -239,9 +239,11 @@ int worker_main(const std::string& config_text, int socket_fd, const ArbPeer* pe
   Channel channel(socket_fd);
   try {
     Worker worker(worker_config_from_wire(config_text), socket_fd + 1, peer);
+    // Loaded before anybody asks, so that workers that are started together load together.
+    const Reply greeting = worker.answer({.op = Op::hello, .cell = {}});
     while (const auto line = channel.next()) {
       const Request request = request_from_wire(*line);
-      if (!channel.send(worker.answer(request))) return 0;
+      if (!channel.send(request.op == Op::hello ? greeting : worker.answer(request))) return 0;
       if (request.op == Op::quit) return 0;
     }
     return 0;
