@@ -91,7 +91,7 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
                  "samples a cell: graph replays (pipelined) or calls (isolated)");
   app.add_option("-w,--warmup_iters", options.warmups, "the same before timing starts");
   app.add_option("-c,--check", options.check,
-                 "0 does not check results; such rows say unchecked (default 1)");
+                 "0 does not check results; such rows have unchecked in flags (default 1)");
   add_list(app, "-d,--datatype", options.dtypes,
            "bfloat16, half, float, bf16, fp16, fp32, a list, or all (default bf16)");
   app.add_option("-g,--ngpus", options.gpus, "GPUs (default: all that reach each other)");

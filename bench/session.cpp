@@ -137,6 +137,12 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
     environment_.why_emulated = choice.why_none;
     if (!choice.why_none.empty()) {
       say(fmt::format("this run is emulated (data and traffic, no times), because {}", choice.why_none));
+      std::vector<std::string> idle;
+      if (!options_.toolkits.empty()) idle.emplace_back("--toolkit");
+      if (options_.world) idle.emplace_back("--world");
+      if (!options_.peers.empty()) idle.emplace_back("--peer");
+      if (!options_.nccl_paths.empty()) idle.emplace_back("--nccl");
+      if (!idle.empty()) say(fmt::format("{} has no effect on it", enumerate(idle)));
     }
   }
   const bool emulated = environment_.gpus.empty();

@@ -325,14 +325,18 @@ void Verify::pass_gate() {
         heed("planted bugs of the emulated gate"));
     planted_csv_ = planted.csv();
     log_.clear();
-    terminal_.out << fmt::format("{:<16} {:<56} {:>6} {:>6}  {}\n", "kernel", "planted bug", "tried",
-                                 "caught", "how");
+    terminal_.out
+        << "# planted bugs: one ordering call broken on purpose in each; one seed that catches it is enough\n"
+        << fmt::format("{:<16} {:<56} {:>6} {:>6}  {}\n", "kernel", "planted bug", "seeds", "caught", "how");
+    std::size_t caught = 0;
     for (const gate::PlantedTable::Line& line : planted.lines) {
       terminal_.out << fmt::format("{:<16} {:<56} {:>6} {:>6}  {}\n", line.bug.kernel,
                                    gate::name_of(line.bug), line.result.seeds_tried, line.result.seeds_caught,
                                    gate::how_text(line));
+      if (line.result.seeds_caught > 0) ++caught;
     }
-    terminal_.out << '\n' << std::flush;
+    terminal_.out << fmt::format("# {} of {} planted bugs caught\n\n", caught, planted.lines.size())
+                  << std::flush;
     for (const std::string& problem : planted.problems) {
       check_is_blind_ = true;
       log_.sentence(problem);

@@ -11,7 +11,18 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 program=${ARB_PROGRAM:-$here/../build/release/arbench}
+case ${1:-} in
+  -h | --help)
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+  -*)
+    printf 'box-report: there is no option %s; the one argument is a folder\n' "$1" >&2
+    exit 1
+    ;;
+esac
 folder=${1:-box-report-$(date -u +%Y-%m-%dT%H%M%S)}
+while [ "${folder%/}" != "$folder" ]; do folder=${folder%/}; done
 
 say() { printf 'box-report: %s\n' "$*"; }
 if [ ! -x "$program" ]; then
@@ -26,6 +37,9 @@ work=$folder.part
 rm -rf "$work"
 mkdir -p "$work/results" || exit 5
 trap 'rm -rf "$work"' EXIT
+# Ctrl-C ends the part that runs, and no other is begun; what is there is packed.
+interrupted=0
+trap 'interrupted=1' INT
 lines=()
 worst=0
 started=$SECONDS
@@ -48,6 +62,10 @@ weigh() {
 part() {
   local title=$1 file=$2 begin=$SECONDS code=0
   shift 2
+  if [ "$interrupted" = 1 ]; then
+    lines+=("- $title: not begun, because of Ctrl-C")
+    return
+  fi
   if ! has "$1"; then
     lines+=("- $title: skipped, because this arbench has no verb \`$1\`")
     say "$title: skipped, this arbench has no verb $1"
@@ -58,6 +76,7 @@ part() {
   [ -s "$work/$file" ] || rm -f "$work/$file"
   local last
   last=$(tail -n 1 "$work/$file.log" | sed 's/^arbench: //')
+  last=${last//"$work/"/}
   [ "$code" -eq 0 ] && last=
   lines+=("- $title: exit code $code after $((SECONDS - begin)) s${last:+ ($last)}")
   weigh "$code"
@@ -87,34 +106,41 @@ PYTHON
   else
     lines+=('- comparison of toolkits: skipped, because fewer than two NVRTC bundles are here')
   fi
-  part 'data checks' verify.txt verify --for 2m
+  part 'data checks' verify.txt verify --for 2m --results "$work/results"
 else
   lines+=('- fewer than 2 GPUs here, so what follows is emulated: data and traffic, no times')
   part 'sweep, emulated' run.txt run --emulate -b 1K -e 64K --results "$work/results"
   lines+=('- comparison of toolkits by time: skipped, because emulated rows have no time')
   part '12.8-nvrtc against 13.0-nvrtc as compiled' static.txt compare --static 12.8-nvrtc 13.0-nvrtc
-  part 'data checks, emulated' verify.txt verify --for 30s
+  part 'data checks, emulated' verify.txt verify --emulate --for 30s --results "$work/results"
 fi
 
-# Nothing that names the owner.
-names=("$(hostname 2>/dev/null || true)" "${HOME:-}" "${USER:-}")
-for name in "${names[@]}"; do
-  [ "${#name}" -ge 4 ] || continue
-  [ "$name" != root ] && [ "$name" != /root ] || continue
-  { grep -rlIF -- "$name" "$work" || true; } | while read -r file; do
-    python3 - "$file" "$name" <<'PYTHON'
-import pathlib, sys
-path = pathlib.Path(sys.argv[1])
-path.write_text(path.read_text(errors="replace").replace(sys.argv[2], "[left out]"))
+# Nothing that names the owner: the home path and the host anywhere, the user as a part of a path or an address. Whole
+# words only, because a host may be called as a contender is.
+python3 - "$work" "$(hostname 2>/dev/null || true)" "${HOME:-}" "${USER:-}" <<'PYTHON'
+import pathlib, re, sys
+work, host, home, user = sys.argv[1:]
+patterns = []
+if len(home) > 1 and home != "/root":
+    patterns.append(re.escape(home.rstrip("/")) + r"(?![\w.-])")
+if len(host) > 3 and host != "localhost":
+    patterns.append(r"(?<![\w.-])" + re.escape(host) + r"(?![\w-])")
+if user and user != "root":
+    patterns.append(r"(?<=[/@])" + re.escape(user) + r"(?=[/@\s\"':]|$)")
+for path in pathlib.Path(work).rglob("*") if patterns else []:
+    if path.is_file():
+        text = path.read_text(errors="replace")
+        cleaned = re.sub("|".join(patterns), "[left out]", text, flags=re.M)
+        if cleaned != text:
+            path.write_text(cleaned)
 PYTHON
-  done
-done
 find "$work" -name '*.log' -size +256k -exec truncate -s 256k {} +
 find "$work" -name '*.log' -empty -delete
 
 {
   printf '# Box report, %s\n\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
-  printf 'arbench on %s GPUs; %d s; exit code %d.\n\n' "$gpus" $((SECONDS - started)) "$worst"
+  printf 'arbench on %s GPUs; %d s; exit code %d%s.\n\n' "$gpus" $((SECONDS - started)) "$worst" \
+    "$([ "$interrupted" = 0 ] || printf '; interrupted, so not whole')"
   printf '%s\n' "${lines[@]}"
   if [ -s "$work/compare.txt" ]; then
     printf '\n```\n'
@@ -124,5 +150,6 @@ find "$work" -name '*.log' -empty -delete
 } >"$work/summary.md"
 mv -T "$work" "$folder"
 trap - EXIT
+[ "$interrupted" = 0 ] || say 'interrupted: what was done by then is kept'
 say "all in $folder ($(du -sh "$folder" | cut -f1)); read summary.md first"
 exit "$worst"

@@ -15,20 +15,23 @@ program=${ARB_PROGRAM:-$here/../build/release/arbench}
 home=nightly
 launches=5
 pin=0
-while [ $# -gt 0 ]; do
-  case $1 in
-    --home) home=${2:?"nightly.sh: --home needs a folder"}; shift 2 ;;
-    --launches) launches=${2:?"nightly.sh: --launches needs a number"}; shift 2 ;;
-    --pin) pin=1; shift ;;
-    *) break ;;
-  esac
-done
-
 say() { printf 'nightly: %s\n' "$*"; }
 fail() {
   printf 'nightly: %s\n' "$2" >&2
   exit "$1"
 }
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    --home) [ -n "${2:-}" ] || fail 1 '--home needs a folder'; home=$2; shift 2 ;;
+    --launches) [ -n "${2:-}" ] || fail 1 '--launches needs a number'; launches=$2; shift 2 ;;
+    --pin) pin=1; shift ;;
+    *) break ;;
+  esac
+done
 
 [ -x "$program" ] || fail 5 "there is no $program; scripts/quickstart.sh builds it, ARB_PROGRAM names another"
 mkdir -p "$home/runs" "$home/pages" || fail 5 "cannot write to $home; --home takes another folder"
@@ -36,7 +39,19 @@ mkdir -p "$home/runs" "$home/pages" || fail 5 "cannot write to $home; --home tak
 exec 9>"$home/.lock"
 flock -n 9 || fail 5 "another night is under way in $home"
 
+# no_night <code> <sentence>: ends without a night. latest.md says so, for whoever is mailed it.
+no_night() {
+  local page
+  page=$home/pages/no-night-$(date -u +%Y-%m-%dT%H%M%S).md
+  printf '# No night, %s\n\nExit code %d: %s.\n\n```\n%s\n```\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$1" "$2" \
+    "$(tail -n 20 "$log" 2>/dev/null || true)" >"$page"
+  ln -sfn "$(basename "$page")" "$home/pages/latest.md"
+  fail "$1" "$2"
+}
+
 history=$home/history.jsonl
+log=$home/last-run.log
+: >"$log"
 # Change points are worth a download once, and a night without them is still a night.
 python=${ARB_NIGHTLY_PYTHON:-$here/../.venv-history/bin/python}
 if ! "$python" -c 'import otava' 2>/dev/null; then
@@ -52,23 +67,27 @@ nights() { "$python" "$here/history.py" "$@"; }
 
 # The history is read before anything is measured: a bad line costs no night.
 if [ -e "$history" ]; then
-  nights check "$history" || exit $?
+  check_code=0
+  bad=$(nights check "$history" 2>&1) || check_code=$?
+  [ "$check_code" -eq 0 ] || no_night "$check_code" "${bad#history.py: }"
 fi
 
-log=$home/last-run.log
 code=0
 "$program" run --launches "$launches" --results "$home/runs" "$@" >"$home/last-run.txt" 2>"$log" || code=$?
 cat "$log" >&2
 run=$(sed -n 's/^arbench: .*results in //p' "$log" | tail -n 1)
+[ "$code" -ne 1 ] || exit 1  # wrong options, said already
 if [ -z "$run" ]; then
   [ "$code" -ne 0 ] || code=5
-  fail "$code" "the run left no results, so there is no night"
+  no_night "$code" 'the run left no results'
 fi
 case $run in
-  *-interrupted) fail 5 "the run was interrupted ($run), so there is no night" ;;
+  *-interrupted) no_night 5 "the run was interrupted ($run)" ;;
 esac
 
-appended=$(nights append "$history" "$run") || exit $?
+append_code=0
+appended=$(nights append "$history" "$run" 2>>"$log") || append_code=$?
+[ "$append_code" -eq 0 ] || no_night "$append_code" "$(tail -n 1 "$log" | sed 's/^history.py: //')"
 [ -z "$appended" ] || say "$appended"
 
 comparison=$home/last-comparison.md

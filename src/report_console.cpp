@@ -207,7 +207,10 @@ void ConsoleTable::print_block() {
 
 void ConsoleTable::finish() {
   print_block();
-  out_ << fmt::format("# {} cells: {} wrong{}, {} failed{}\n", rows_, wrong_, wrong_ == 0 ? " OK" : " FAILED",
+  out_ << fmt::format("# {} cells: {} wrong{}, {} failed{}\n", rows_, wrong_,
+                      wrong_ > 0    ? " FAILED"
+                      : failed_ > 0 ? ""
+                                    : " OK",
                       failed_, unchecked_ > 0 ? fmt::format(", {} unchecked", unchecked_) : "");
   out_.flush();
 }
