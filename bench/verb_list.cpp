@@ -201,7 +201,15 @@ ExitCode list(const ListOptions& options, const Terminal& terminal, const Interr
       out << fmt::format("  {} {}\n", nccl.path,
                          nccl.problem.empty() ? nccl.version : "cannot be used: " + nccl.problem);
     }
-    if (nccls.empty()) out << "  none asked for: it runs on GPUs only\n";
+    if (nccls.empty()) {
+      bool found = false;
+      for (const std::string& candidate : nccl_candidates(options.nccl_paths)) {
+        if (!candidate.starts_with('/')) continue;  // the loader's name for it
+        out << fmt::format("  {} not opened: NCCL runs on GPUs only\n", candidate);
+        found = true;
+      }
+      if (!found) out << "  none in the usual places; --nccl PATH takes one\n";
+    }
     out.flush();
   }
   for (const BundleProblem& problem : bundles.problems) log.sentence(problem.sentence);
