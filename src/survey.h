@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "limit_test.h"
+#include "limit_measurement.h"
 
 namespace arb {
 

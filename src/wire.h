@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "cell.h"
-#include "limit_test.h"
+#include "limit_measurement.h"
 
 namespace arb {
 

@@ -5,7 +5,7 @@
 
 #include "cell.h"
 #include "cell_runner.h"
-#include "limit_test.h"
+#include "limit_measurement.h"
 #include "ranks.h"
 
 namespace arb::worker {

@@ -1,4 +1,4 @@
-#include "limit_test.h"
+#include "limit_measurement.h"
 
 #include <fmt/format.h>
 
