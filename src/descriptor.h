@@ -1,8 +1,10 @@
 // A file descriptor with one owner.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
 namespace arb {
@@ -27,5 +29,10 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// A file to read; empty, with errno, where it cannot be opened. Does not wait where the name is a pipe's.
+inline Descriptor open_to_read(const std::filesystem::path& path) {
+  return Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
 
 }  // namespace arb

@@ -1,6 +1,5 @@
 #include "probe/box.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <list>
 #include <utility>
 
+#include "descriptor.h"
 #include "errors.h"
 #include "probe/json.h"
 
@@ -43,21 +43,6 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-class File {
- public:
-  // Not to block on a pipe of that name.
-  explicit File(const fs::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 Box::Box(fs::path root, std::map<std::string, std::string> environment, Answers answers,
@@ -80,9 +65,9 @@ Box Box::live(Answers answers) {
 
 Box Box::recorded(const fs::path& folder) {
   const fs::path file = folder / "box.json";
-  const File opened(file);
+  const Descriptor opened = open_to_read(file);
   std::string text;
-  if (opened.get() >= 0) {
+  if (opened) {
     std::vector<char> buffer(1 << 20);
     ssize_t got = 0;
     while ((got = ::read(opened.get(), buffer.data(), buffer.size())) > 0) {
@@ -141,8 +126,8 @@ std::optional<fs::path> Box::host_path(std::string_view path) const {
 Text Box::read(std::string_view path, std::size_t limit_bytes) const {
   const auto host = host_path(path);
   if (!host) return {{}, "there is no such file"};
-  const File file(*host);
-  if (file.get() < 0) return {{}, words_for(errno)};
+  const Descriptor file = open_to_read(*host);
+  if (!file) return {{}, words_for(errno)};
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {{}, "it is no file"};
   std::string text;

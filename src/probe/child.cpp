@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "descriptor.h"
 #include "text.h"
 
 namespace arb::probe {
@@ -23,26 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t most_bytes = 1 << 20;
 constexpr std::chrono::milliseconds kill_patience{500};
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Reads what is there; false at the end.
 bool drain(const Descriptor& from, std::string& to) {

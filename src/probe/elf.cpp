@@ -1,13 +1,14 @@
 #include "probe/elf.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <optional>
+
+#include "descriptor.h"
 
 namespace arb::probe {
 namespace {
@@ -18,27 +19,22 @@ constexpr std::size_t longest_name = 256;
 
 class ElfFile {
  public:
-  explicit ElfFile(const std::filesystem::path& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~ElfFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  ElfFile(const ElfFile&) = delete;
-  ElfFile& operator=(const ElfFile&) = delete;
+  explicit ElfFile(const std::filesystem::path& path) : file_(open_to_read(path)) {}
 
   bool read(void* to, std::size_t bytes, std::uint64_t offset) const {
-    return fd_ >= 0 && ::pread(fd_, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+    return file_ &&
+           ::pread(file_.get(), to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
   }
   // The text at `offset` up to its zero byte.
   [[nodiscard]] std::string text(std::uint64_t offset) const {
     char buffer[longest_name];
-    const ssize_t got = fd_ < 0 ? -1 : ::pread(fd_, buffer, sizeof buffer, static_cast<off_t>(offset));
+    const ssize_t got = !file_ ? -1 : ::pread(file_.get(), buffer, sizeof buffer, static_cast<off_t>(offset));
     if (got <= 0) return {};
     return {buffer, ::strnlen(buffer, static_cast<std::size_t>(got))};
   }
 
  private:
-  int fd_;
+  Descriptor file_;
 };
 
 }  // namespace
