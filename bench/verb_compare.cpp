@@ -16,6 +16,7 @@
 #include "comparison_report.h"
 #include "coordinator/worker_process.h"
 #include "measure.h"
+#include "publishing.h"
 #include "report_csv.h"
 #include "results_folder.h"
 #include "text.h"
@@ -99,8 +100,7 @@ class ArmComparison {
   const Terminal& terminal_;
   const Interrupt& interrupt_;
   Log& log_;
-  const std::string started_ = utc_now(true);
-  const std::string started_name_ = utc_now(false);
+  const Started started_;
 
   ArmSpec a_;
   ArmSpec b_;
@@ -457,8 +457,6 @@ ExitCode ArmComparison::publish(ExitCode code) {
   folder_->write("benchmark.json", benchmark_document(Role::a));
   folder_->write("benchmark-a.json", benchmark_document(Role::a));
   folder_->write("benchmark-b.json", benchmark_document(Role::b));
-  folder_->write("environment.json", environment_json(environment_, options_.run.probe_program));
-  folder_->write("manifest.json", manifest_json(environment_));
   if (comparison_) {
     folder_->write("comparison.json", comparison_json(*comparison_));
     folder_->write("comparison.md", comparison_markdown(*comparison_));
@@ -468,13 +466,9 @@ ExitCode ArmComparison::publish(ExitCode code) {
     }
   }
   const bool whole = comparison_.has_value();
-  const auto path = folder_->publish(fmt::format("{}-{}-compare", started_name_, host_->hardware_name()),
-                                     {.command = options_.run.command,
-                                      .version = ARB_VERSION,
-                                      .started = started_,
-                                      .interrupted = !whole,
-                                      .exit_code = code,
-                                      .remarks = log_.sentences()});
+  const auto path =
+      publish_results(*folder_, environment_, options_.run, started_, host_->hardware_name() + "-compare",
+                      {.interrupted = !whole, .exit_code = code, .remarks = log_.sentences()});
   if (whole) {
     log_.sentence(fmt::format("results in {}", path.string()));
   } else {

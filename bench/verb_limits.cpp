@@ -14,6 +14,7 @@
 #include "ending.h"
 #include "environment.h"
 #include "log.h"
+#include "publishing.h"
 #include "report_survey.h"
 #include "results_folder.h"
 #include "session.h"
@@ -55,8 +56,7 @@ class Limits {
   const Terminal& terminal_;
   const Interrupt& interrupt_;
   Log log_;
-  std::string started_ = utc_now(true);
-  std::string started_name_ = utc_now(false);
+  const Started started_;
   Survey survey_;
   std::optional<MachineLimits> limits_;
   std::size_t left_out_ = 0;
@@ -152,15 +152,9 @@ ExitCode Limits::go() {
     remarks.push_back(warning.sentence);
   }
   folder.write("limits.json", json);
-  folder.write("environment.json", environment_json(environment, options_.probe_program));
-  folder.write("manifest.json", manifest_json(environment));
-  const auto path = folder.publish(fmt::format("{}-{}-limits", started_name_, session.hardware_name()),
-                                   {.command = options_.command,
-                                    .version = ARB_VERSION,
-                                    .started = started_,
-                                    .interrupted = interrupted_,
-                                    .exit_code = exit_code(),
-                                    .remarks = std::move(remarks)});
+  const auto path =
+      publish_results(folder, environment, options_, started_, session.hardware_name() + "-limits",
+                      {.interrupted = interrupted_, .exit_code = exit_code(), .remarks = std::move(remarks)});
   log_.sentence(fmt::format("{}results in {}", interrupted_ ? "interrupted; what was measured is kept: " : "",
                             path.string()));
   return exit_code();

@@ -16,6 +16,7 @@
 #include "environment.h"
 #include "log.h"
 #include "measure.h"
+#include "publishing.h"
 #include "report_console.h"
 #include "report_csv.h"
 #include "report_json.h"
@@ -58,8 +59,7 @@ class Run {
   const Terminal& terminal_;
   const Interrupt& interrupt_;
   Log log_;
-  std::string started_ = utc_now(true);
-  std::string started_name_ = utc_now(false);
+  const Started started_;
   bool stdout_is_googles_ = false;
 
   std::unique_ptr<ResultsFolder> folder_;
@@ -248,15 +248,11 @@ void Run::finish_output(Benchmarks& benchmarks) {
 
 void Run::publish(const Session& session, Benchmarks& benchmarks) {
   folder_->write("benchmark.json", benchmarks.json());
-  folder_->write("environment.json", environment_json(session.environment(), options_.probe_program));
-  folder_->write("manifest.json", manifest_json(session.environment()));
-  const auto path = folder_->publish(fmt::format("{}-{}-run", started_name_, session.hardware_name()),
-                                     {.command = options_.command,
-                                      .version = ARB_VERSION,
-                                      .started = started_,
-                                      .interrupted = interrupted_ || broken_ != nullptr,
-                                      .exit_code = exit_code(),
-                                      .remarks = log_.sentences()});
+  const auto path =
+      publish_results(*folder_, session.environment(), options_, started_, session.hardware_name() + "-run",
+                      {.interrupted = interrupted_ || broken_ != nullptr,
+                       .exit_code = exit_code(),
+                       .remarks = log_.sentences()});
   log_.sentence(fmt::format("{}results in {}",
                             interrupted_ ? "interrupted; the complete rows are kept: " : "", path.string()));
 }

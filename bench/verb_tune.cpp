@@ -20,6 +20,7 @@
 #include "environment.h"
 #include "log.h"
 #include "measure.h"
+#include "publishing.h"
 #include "results_folder.h"
 #include "session.h"
 #include "text.h"
@@ -77,8 +78,7 @@ class Tune {
   const Terminal& terminal_;
   const Interrupt& interrupt_;
   Log log_;
-  std::string started_ = utc_now(true);
-  std::string started_name_ = utc_now(false);
+  const Started started_;
   std::unique_ptr<ResultsFolder> folder_;
   std::unique_ptr<Session> session_;
   bool wrong_or_lost_ = false;
@@ -212,15 +212,9 @@ ExitCode Tune::go() {
   }
   if (tuning.sizes.empty()) log_.sentence("there is no tuning: nothing ran right");
   if (!tuning.sizes.empty()) folder_->write("tuning.json", to_json(tuning));
-  folder_->write("environment.json", environment_json(session_->environment(), run_options.probe_program));
-  folder_->write("manifest.json", manifest_json(session_->environment()));
-  const auto path = folder_->publish(fmt::format("{}-{}-tune", started_name_, session_->hardware_name()),
-                                     {.command = run_options.command,
-                                      .version = ARB_VERSION,
-                                      .started = started_,
-                                      .interrupted = false,
-                                      .exit_code = exit_code(),
-                                      .remarks = log_.sentences()});
+  const auto path = publish_results(
+      *folder_, session_->environment(), run_options, started_, session_->hardware_name() + "-tune",
+      {.interrupted = false, .exit_code = exit_code(), .remarks = log_.sentences()});
   if (!tuning.sizes.empty() && !options_.output.empty()) write_whole(options_.output, to_json(tuning));
   log_.sentence(fmt::format("results in {}", path.string()));
   if (!tuning.sizes.empty()) {

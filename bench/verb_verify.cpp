@@ -16,6 +16,7 @@
 #include "environment.h"
 #include "log.h"
 #include "measure.h"
+#include "publishing.h"
 #include "report_csv.h"
 #include "results_folder.h"
 #include "session.h"
@@ -127,8 +128,7 @@ class Verify {
   const Interrupt& interrupt_;
   Log log_;
   Clock::time_point begin_ = Clock::now();
-  std::string started_ = utc_now(true);
-  std::string started_name_ = utc_now(false);
+  const Started started_;
   Evidence evidence_ = Evidence::emulated;
   std::optional<Tuning> tuning_;
   std::unique_ptr<ResultsFolder> folder_;
@@ -461,15 +461,9 @@ ExitCode Verify::go() {
   terminal_.out << table() << std::flush;
   folder_->write("verify.csv", csv());
   if (!planted_csv_.empty()) folder_->write("planted.csv", planted_csv_);
-  folder_->write("environment.json", environment_json(session.environment(), options_.run.probe_program));
-  folder_->write("manifest.json", manifest_json(session.environment()));
-  const auto path = folder_->publish(fmt::format("{}-{}-verify", started_name_, session.hardware_name()),
-                                     {.command = options_.run.command,
-                                      .version = ARB_VERSION,
-                                      .started = started_,
-                                      .interrupted = stopped(),
-                                      .exit_code = exit_code(),
-                                      .remarks = log_.sentences()});
+  const auto path = publish_results(
+      *folder_, session.environment(), options_.run, started_, session.hardware_name() + "-verify",
+      {.interrupted = stopped(), .exit_code = exit_code(), .remarks = log_.sentences()});
   log_.sentence(fmt::format("{}results in {}", interrupted_ ? "interrupted; what was found is kept: " : "",
                             path.string()));
   if (broken_) std::rethrow_exception(broken_);
