@@ -49,7 +49,8 @@ LaunchShape push_shape(std::uint64_t bytes_of_part) {
   const std::uint64_t blocks = std::clamp<std::uint64_t>((vectors + threads - 1) / threads, 1, most_blocks);
   return {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(threads)};
 }
-// The fastest of a sweep for each size on 2x H200: many small blocks while a block's own start counts.
+// The fastest for each size in a trial on 2x H200, which is not among the results: many small blocks while a block's
+// own start counts. `arbench tune` makes such a trial.
 LaunchShape one_shot_push_shape(const Team& /*team*/, std::uint64_t bytes) {
   struct UpTo {
     std::uint64_t bytes;

@@ -70,8 +70,8 @@ namespace by_vector {
 // message. `mail_of` is called once a thread, after its first read of `from`, so that reads that it needs
 // overlap that one.
 //
-// With two vectors or less for each thread, a thread pushes a vector and then waits for the same one (2x H200, 4 MiB:
-// 14.9 us against 15.6 in halves). With more, half the threads push and half receive, so that nobody's pushes wait
+// With two vectors or less for each thread, a thread pushes a vector and then waits for the same one (faster than in
+// halves in a trial at 4 MiB on 2x H200, which is not among the results). With more, half the threads push and half receive, so that nobody's pushes wait
 // for an arrival; unless in place, where only the thread that has pushed a vector may overwrite it, or in blocks of
 // one thread, which has no half.
 template <class Element, u32 kRanks, class MailOf>
