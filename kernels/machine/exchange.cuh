@@ -15,32 +15,35 @@ namespace arb::machine {
 
 namespace detail {
 
-// Stores one vector into this rank's area of every other member.
+// Stores one vector into this rank's area of every peer.
 template <u32 kRanks>
-ARB_DEVICE void push_to_all(const Mailboxes& mail, u32 index, const Vector& vector) {
-  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+ARB_DEVICE void push_to_all(const Peers<kRanks>& peers, u32 index, const Vector& vector) {
 #pragma unroll
-  for (u32 r = 0; r < most; ++r)
-    if ((kRanks != 0 || r < mail.members) && r != mail.member)
-      store_relaxed_system(reinterpret_cast<Vector*>(mail.area(r, mail.member)) + index, vector);
+  for (u32 k = 0; k < Peers<kRanks>::most; ++k)
+    if (peers.has(k)) store_relaxed_system(peers.to[k] + index, vector);
 }
 
-// Waits for one vector of every other member, puts the sentinel back and adds them and `own` in member order.
+// Waits for one vector of every peer, puts the sentinel back and adds them and `own` in member order.
 template <class Element, u32 kRanks>
-ARB_DEVICE Vector receive_sum(const Vector& own, const Mailboxes& mail, u32 index, const WaitContext& context,
-                              Phase phase, Site refill) {
-  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32 index,
+                              const WaitContext& context, Phase phase, Site refill) {
+  constexpr u32 most = Peers<kRanks>::most;
   Vector part[most];
-  wait_all_arrived<kRanks>(part, mail, index, context, phase);
+  wait_all_arrived<kRanks>(part, peers, index, context, phase);
 #pragma unroll
-  for (u32 r = 0; r < most; ++r)
-    if ((kRanks != 0 || r < mail.members) && r != mail.member)
-      refill_one(reinterpret_cast<Vector*>(mail.area(mail.member, r)) + index, refill);
+  for (u32 k = 0; k < most; ++k)
+    if (peers.has(k)) refill_one(peers.from[k] + index, refill);
+  Vector in_order[most + 1];
 #pragma unroll
-  for (u32 r = 0; r < most; ++r)
+  for (u32 r = 0; r <= most; ++r) {
 #pragma unroll
-    for (u32 w = 0; w < 4; ++w) part[r].word[w] = r == mail.member ? own.word[w] : part[r].word[w];
-  return sum_of<Element, kRanks>(part, mail.members);
+    for (u32 w = 0; w < 4; ++w) {
+      const u32 before_own = part[r < most ? r : most - 1].word[w];
+      const u32 after_own = part[r > 0 ? r - 1 : 0].word[w];
+      in_order[r].word[w] = r < peers.member ? before_own : r == peers.member ? own.word[w] : after_own;
+    }
+  }
+  return sum_of<Element, kRanks>(in_order, peers.members);
 }
 
 // Vectors of a message, the last one perhaps partial: fewer than 2^32, or 64 GiB.
@@ -85,18 +88,19 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
   const u32 threads = block_count() * thread_count();
   Vector own{};
   if (first < vectors) own = load_vector<Element>(from, count_elements, first, from_aligned);
-  const Mailboxes mail = mail_of();
+  const Peers<kRanks> peers(mail_of(), 0);
   constexpr u32 most_alone = 2;
   if (vectors > most_alone * threads && to != from && thread_count() > 1) {
     const u32 half = thread_count() / 2;
     const u32 stride = block_count() * half;
     if (thread_index() < half) {
       for (u32 i = block_index() * half + thread_index(); i < vectors; i += stride)
-        push_to_all<kRanks>(mail, i, as_payload(load_vector<Element>(from, count_elements, i, from_aligned)));
+        push_to_all<kRanks>(peers, i,
+                            as_payload(load_vector<Element>(from, count_elements, i, from_aligned)));
     } else if (thread_index() < 2 * half) {
       for (u32 i = block_index() * half + thread_index() - half; i < vectors; i += stride) {
         own = as_payload(load_vector<Element>(from, count_elements, i, from_aligned));
-        const Vector sum = receive_sum<Element, kRanks>(own, mail, i, context, phase, refill);
+        const Vector sum = receive_sum<Element, kRanks>(own, peers, i, context, phase, refill);
         store_vector<Element>(to, count_elements, i, to_aligned, sum);
       }
     }
@@ -105,11 +109,85 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
   for (u32 i = first; i < vectors; i += threads) {
     if (i != first) own = load_vector<Element>(from, count_elements, i, from_aligned);
     own = as_payload(own);
-    push_to_all<kRanks>(mail, i, own);
-    const Vector sum = receive_sum<Element, kRanks>(own, mail, i, context, phase, refill);
+    push_to_all<kRanks>(peers, i, own);
+    const Vector sum = receive_sum<Element, kRanks>(own, peers, i, context, phase, refill);
     store_vector<Element>(to, count_elements, i, to_aligned, sum);
   }
 }
+
+// One shot of a message of which every thread has one whole vector or none, and the fastest: made before the wait for
+// the previous kernel, so that all that comes between that wait and the push is a load. In this order: fits, load, push,
+// receive.
+template <class Element, u32 kRanks>
+class ShortExchange {
+ public:
+  // `mail` is that of slot 0, and slot 1 lies `slot_bytes` behind it. Touches no memory.
+  ARB_DEVICE ShortExchange(void* to, const void* from, u64 count_elements, const Mailboxes& mail,
+                           u64 slot_bytes)
+      : from_(computed(static_cast<const detail::Vector*>(from) + number_of_thread())),
+        to_(static_cast<detail::Vector*>(to) + number_of_thread()),
+        peers_(mail, number_of_thread()),
+        slot_bytes_(computed(slot_bytes)) {
+    constexpr u32 per_vector = detail::elements_per_vector<Element>();
+    const u64 vectors = count_elements / per_vector;
+    has_vector_ = computed(number_of_thread() < vectors);
+    // One condition without branches.
+    fits_ = computed(static_cast<bool>(
+        static_cast<u32>(count_elements != 0) & static_cast<u32>(count_elements % per_vector == 0) &
+        static_cast<u32>(vectors <= block_count() * thread_count()) &
+        static_cast<u32>(detail::is_vector_aligned(from)) & static_cast<u32>(detail::is_vector_aligned(to)) &
+        static_cast<u32>(detail::goes_by_vector())));
+#pragma unroll
+    for (u32 k = 0; k < detail::Peers<kRanks>::most; ++k) {
+      if (!peers_.has(k)) continue;
+      peers_.to[k] = computed(peers_.to[k]);
+      peers_.from[k] = computed(peers_.from[k]);
+    }
+  }
+
+  // False: no such message, and nothing else may be called.
+  ARB_DEVICE bool fits() const {
+    return fits_;
+  }
+  // Asks for this thread's vector to be brought near; allowed before the previous kernel has ended.
+  ARB_DEVICE void prefetch() const {
+    if (has_vector_) detail::prefetch(from_);
+  }
+  ARB_DEVICE void load() {
+    if (has_vector_) own_ = detail::as_payload(detail::load_whole(from_));
+  }
+  ARB_DEVICE void push(u32 slot) {
+    const u64 offset_bytes = slot == 0 ? 0 : slot_bytes_;
+#pragma unroll
+    for (u32 k = 0; k < detail::Peers<kRanks>::most; ++k) {
+      if (!peers_.has(k)) continue;
+      peers_.to[k] = behind(peers_.to[k], offset_bytes);
+      peers_.from[k] = behind(peers_.from[k], offset_bytes);
+    }
+    if (has_vector_) detail::push_to_all<kRanks>(peers_, 0, own_);
+  }
+  // Waits for the peers' vectors, puts the sentinel back and writes the sum.
+  ARB_DEVICE void receive(const WaitContext& context, Phase phase, Site refill) const {
+    if (has_vector_)
+      detail::store_whole(to_, detail::receive_sum<Element, kRanks>(own_, peers_, 0, context, phase, refill));
+  }
+
+ private:
+  ARB_DEVICE static u32 number_of_thread() {
+    return block_index() * thread_count() + thread_index();
+  }
+  ARB_DEVICE static detail::Vector* behind(detail::Vector* area, u64 bytes) {
+    return reinterpret_cast<detail::Vector*>(reinterpret_cast<char*>(area) + bytes);
+  }
+
+  const detail::Vector* from_;
+  detail::Vector* to_;
+  detail::Peers<kRanks> peers_;
+  u64 slot_bytes_;
+  bool has_vector_;
+  bool fits_;
+  detail::Vector own_;
+};
 
 // First hop of two: pushes every other member's share of `from` into this rank's area of that member. With
 // `shares` 1 instead of as many as members, everyone gets the whole message.
@@ -141,11 +219,13 @@ ARB_DEVICE void reduce_and_broadcast_share(void* to, const void* from, u64 count
   const bool from_aligned = is_vector_aligned(from);
   const bool to_aligned = is_vector_aligned(to);
   const Share share = share_of(vectors_of<Element>(count_elements), shares, share_number);
+  const Peers<kRanks> from_peers(in, 0);
+  const Peers<kRanks> to_peers(out, 0);
   for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
        i += block_count() * thread_count()) {
     const Vector own = as_payload(load_vector<Element>(from, count_elements, share.origin + i, from_aligned));
-    const Vector sum = as_payload(receive_sum<Element, kRanks>(own, in, i, context, phase, refill));
-    push_to_all<kRanks>(out, i, sum);
+    const Vector sum = as_payload(receive_sum<Element, kRanks>(own, from_peers, i, context, phase, refill));
+    push_to_all<kRanks>(to_peers, i, sum);
     store_vector<Element>(to, count_elements, share.origin + i, to_aligned, sum);
   }
 }

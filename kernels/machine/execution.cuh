@@ -51,6 +51,22 @@ ARB_DEVICE void wait_for_previous_kernel(Site) {
 #endif
 }
 
+// The value, computed by here: a compiler likes to compute what is needed after a wait after that wait.
+template <class T>
+ARB_DEVICE T* computed(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+ARB_DEVICE u64 computed(u64 value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+ARB_DEVICE bool computed(bool value) {
+  u32 word = value ? 1 : 0;
+  asm volatile("" : "+r"(word));
+  return word != 0;
+}
+
 // Lets the next kernel of the stream start once every block has said so; no effect under a plain edge.
 ARB_DEVICE void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900

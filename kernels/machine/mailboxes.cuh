@@ -29,6 +29,43 @@ struct Mailboxes {
 
 namespace detail {
 
+// The other members of a team as this one sees them, in member order: peer k is member k, or k + 1 from this one's
+// own number on.
+template <u32 kRanks>
+struct Peers {
+  static constexpr u32 most = (kRanks == 0 ? max_ranks : kRanks) - 1;
+  Vector* to[most];    // this rank's area in the peer's memory
+  Vector* from[most];  // the peer's area in this rank's memory
+  u32 member;
+  u32 members;
+  u32 first_rank;
+  u32 rank_step;
+
+  // Areas from vector `index` on.
+  ARB_DEVICE Peers(const Mailboxes& mail, u32 index)
+      : member(mail.member),
+        members(kRanks == 0 ? mail.members : kRanks),
+        first_rank(mail.first_rank),
+        rank_step(mail.rank_step) {
+#pragma unroll
+    for (u32 k = 0; k < most; ++k) {
+      if (!has(k)) continue;
+      to[k] = reinterpret_cast<Vector*>(mail.area(number(k), member)) + index;
+      from[k] = reinterpret_cast<Vector*>(mail.area(member, number(k))) + index;
+    }
+  }
+
+  ARB_DEVICE bool has(u32 k) const {
+    return kRanks != 0 || k + 1 < members;
+  }
+  ARB_DEVICE u32 number(u32 k) const {
+    return k < member ? k : k + 1;
+  }
+  ARB_DEVICE u32 rank_of(u32 k) const {
+    return first_rank + number(k) * rank_step;
+  }
+};
+
 // A word as payload: never the sentinel.
 ARB_DEVICE u32 as_payload(u32 word) {
   return word == sentinel ? 0x7fffffffu : word;

@@ -18,13 +18,13 @@ ARB_DEVICE u32 current_generation(const KernelParams& params) {
   return static_cast<u32>(load_relaxed_device(&params.local->call_ticks) / ticks_per_call) + 1;
 }
 
-// Each block adds its share of ticks_per_call, so the generation steps once a call at any grid size. All
-// threads of the block must have read the generation (a block barrier lies between).
+// The blocks of a call add ticks_per_call together, so the generation steps once a call at any grid size: one tick
+// each, and the first block all the others. All threads of the block must have read the generation (a block barrier
+// lies between).
 ARB_DEVICE void finish_call(const KernelParams& params, Site site) {
   if (thread_index() != 0) return;
-  const u64 share = ticks_per_call / block_count();
-  const u64 remainder = block_index() == 0 ? ticks_per_call % block_count() : 0;
-  add_relaxed_device(&params.local->call_ticks, share + remainder, site);
+  const u32 ticks = block_index() == 0 ? static_cast<u32>(ticks_per_call) - (block_count() - 1) : 1;
+  add_relaxed_device(&params.local->call_ticks, ticks, site);
 }
 
 // Message area `index` of a rank's scratch.

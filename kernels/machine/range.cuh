@@ -94,15 +94,6 @@ ARB_DEVICE Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks],
 
 }  // namespace detail
 
-// Asks for this thread's first part of a message to be brought near, reading nothing: allowed before the
-// previous kernel has ended.
-template <class Element>
-ARB_DEVICE void prefetch_message(const void* message, u64 count_elements) {
-  const u64 offset_bytes = (u64{block_index()} * thread_count() + thread_index()) * vector_bytes;
-  if (offset_bytes < count_elements * Element::bytes)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(message) + offset_bytes));
-}
-
 // to[range] = from[range]; `also_to`, unless null, gets the same.
 template <class Element>
 ARB_DEVICE void copy_range(void* to, void* also_to, const void* from, u64 count_elements, VectorRange range) {

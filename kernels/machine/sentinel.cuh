@@ -39,6 +39,30 @@ ARB_DEVICE Vector load_relaxed_system(const Vector* address) {
   return vector;
 }
 
+// Asks for a vector to be brought near, reading nothing: allowed before the previous kernel has ended.
+ARB_DEVICE void prefetch(const Vector* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+// A plain load from global memory, also where the compiler has lost sight of what memory it is.
+ARB_DEVICE Vector load_whole(const Vector* address) {
+  Vector vector;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(vector.word[0]), "=r"(vector.word[1]), "=r"(vector.word[2]), "=r"(vector.word[3])
+               : "l"(address)
+               : "memory");
+  return vector;
+}
+
+ARB_DEVICE void store_whole(Vector* address, const Vector& vector) {
+  *address = vector;
+}
+
+// Whether messages are moved vector by vector; an emulator may take them whole.
+ARB_DEVICE constexpr bool goes_by_vector() {
+  return true;
+}
+
 // Vector `index` of a message whose address is aligned to the element only; elements past the end are zero.
 template <class Element>
 ARB_DEVICE Vector load_vector(const void* message, u64 count_elements, u64 index, bool aligned) {
@@ -85,23 +109,23 @@ ARB_DEVICE void refill_one(Vector* address, Site) {
   store_relaxed_system(address, Vector{{sentinel, sentinel, sentinel, sentinel}});
 }
 
-// Polls one vector of every peer's area until all have arrived; part[own] is left alone. Ends early when the
-// deadline passes, as every wait does (wait.cuh).
+// Polls vector `index` of every peer until all have arrived. Ends early when the deadline passes, as every wait does
+// (wait.cuh).
 template <u32 kRanks>
-ARB_DEVICE void wait_all_arrived(Vector (&part)[kRanks == 0 ? max_ranks : kRanks], const Mailboxes& mail,
-                                 u32 index, const WaitContext& context, Phase phase) {
-  constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+ARB_DEVICE void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& peers, u32 index,
+                                 const WaitContext& context, Phase phase) {
+  constexpr u32 most = Peers<kRanks>::most;
   u64 start_ns = 0;
   for (u32 poll = 1;; ++poll) {
     u32 missing = most;
 #pragma unroll
-    for (u32 r = 0; r < most; ++r)
-      if ((kRanks != 0 || r < mail.members) && r != mail.member)
-        part[r] = load_relaxed_system(reinterpret_cast<const Vector*>(mail.area(mail.member, r)) + index);
+    for (u32 k = 0; k < most; ++k)
+      if (peers.has(k)) part[k] = load_relaxed_system(peers.from[k] + index);
 #pragma unroll
-    for (u32 r = 0; r < most; ++r)
-      if ((kRanks != 0 || r < mail.members) && r != mail.member && !arrived(part[r])) missing = r;
-    if (missing == most || must_give_up(poll, start_ns, context, {phase, mail.rank_of(missing)}, 0, sentinel))
+    for (u32 k = 0; k < most; ++k)
+      if (peers.has(k) && !arrived(part[k])) missing = k;
+    if (missing == most ||
+        must_give_up(poll, start_ns, context, {phase, peers.rank_of(missing)}, 0, sentinel))
       return;
   }
 }
@@ -116,5 +140,6 @@ using by_vector::exchange_message;
 using by_vector::gather_shares;
 using by_vector::reduce_and_broadcast_share;
 using by_vector::scatter_shares;
+using by_vector::ShortExchange;
 
 }  // namespace arb::machine

@@ -67,14 +67,14 @@ Ranks::Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, co
 }
 
 Ranks::Ranks(const cuda::Context& context, Rendezvous& rendezvous, const SupportKernels& support,
-             std::uint64_t deadline_ms)
+             std::uint64_t deadline_ms, bool oversubscribed)
     : rendezvous_(&rendezvous),
       retired_(std::make_shared<cuda::RetiredMemory>()),
       count_(rendezvous.ranks()),
       support_(&support),
       gate_((context.make_current(), sizeof(std::uint32_t))),
       deadline_ns_(deadline_ms * 1'000'000),
-      oversubscribed_(false) {
+      oversubscribed_(oversubscribed) {
   add_rank(rendezvous.rank(), context);
   start_ = make_workspace(0, 256);
 }

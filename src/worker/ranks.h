@@ -69,9 +69,10 @@ class Ranks {
   // `deadline_ms` bounds every wait on a device.
   Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
         std::uint64_t deadline_ms);
-  // One rank in this process, which meets the others at `rendezvous`.
+  // One rank in this process, which meets the others at `rendezvous`. `oversubscribed`: some ranks share a GPU,
+  // on which their processes take turns of milliseconds.
   Ranks(const cuda::Context& context, Rendezvous& rendezvous, const SupportKernels& support,
-        std::uint64_t deadline_ms);
+        std::uint64_t deadline_ms, bool oversubscribed);
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;

@@ -172,15 +172,8 @@ class Worker {
     for (const std::uint32_t ordinal : config_.devices) {
       if (std::ranges::find(distinct, ordinal) == distinct.end()) distinct.push_back(ordinal);
     }
-    if (rendezvous_ != nullptr) {
-      if (distinct.size() != config_.devices.size()) {
-        throw BundleError(
-            "processes take turns on a GPU, so ranks that wait for each other need one each; ranks that "
-            "share "
-            "one take --world threads");
-      }
-      distinct = {config_.devices[config_.rank]};
-    }
+    oversubscribed_ = distinct.size() < config_.devices.size();
+    if (rendezvous_ != nullptr) distinct = {config_.devices[config_.rank]};
     for (const std::uint32_t ordinal : distinct) contexts_.emplace_back(ordinal);
     code_ = std::make_unique<Code>(config_.bundle_folders, architecture, contexts_);
   }
@@ -210,8 +203,8 @@ class Worker {
     load_code();
     if (!config_.nccl_library.empty()) open_nccl();
     if (rendezvous_ != nullptr) {
-      ranks_ =
-          std::make_unique<Ranks>(contexts_.front(), *rendezvous_, code_->support(), config_.deadline_ms);
+      ranks_ = std::make_unique<Ranks>(contexts_.front(), *rendezvous_, code_->support(), config_.deadline_ms,
+                                       oversubscribed_);
     } else {
       ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
                                        code_->support(), config_.deadline_ms);
@@ -222,6 +215,7 @@ class Worker {
   WorkerConfig config_;
   const ArbPeer* callbacks_;
   std::uint64_t l2_bytes_ = 0;
+  bool oversubscribed_ = false;
   // In the order in which they need one another: destroyed from the bottom up.
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<cuda::Context> contexts_;

@@ -161,7 +161,7 @@ void small_push(const KernelParams& params) {
     if (!pushes && !receives) break;
     Vector own = load_vector<Element>(params.input, count, i, from_aligned);
     if (kMistake != PushMistake::raw_payload) own = as_payload(own);
-    if (pushes) push_to_all<0>(mail, static_cast<u32>(i), own);
+    if (pushes) push_to_all<0>(Peers<0>(mail, 0), static_cast<u32>(i), own);
     if (!receives) continue;
     Vector part[max_ranks] = {};
     for (u32 peer = 0; peer < params.ranks; ++peer) {

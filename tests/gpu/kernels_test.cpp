@@ -14,6 +14,7 @@
 #include "catalog.h"
 #include "cuda_api/device.h"
 #include "cuda_api/error.h"
+#include "measure.h"
 #include "reference.h"
 #include "survey.h"
 #include "verify_case.h"
@@ -395,6 +396,56 @@ TEST_F(Kernels, AVerificationFindsWhatIsPlanted) {
   }
 }
 
+// NCCL as the runner uses it, a rank a GPU (one GPU: NCCL by itself, whose communicators and windows are no
+// different): a window that grows and shrinks, and the same sums with and without one.
+TEST_F(Kernels, NcclIsRightWithAndWithoutWindows) {
+  const std::string path = [] {
+    const char* const chosen = std::getenv("ARB_NCCL");
+    return std::string(chosen != nullptr ? chosen : "libnccl.so.2");
+  }();
+  std::unique_ptr<worker::Nccl> library;
+  try {
+    library = std::make_unique<worker::Nccl>(path);
+  } catch (const nccl::Error& error) {
+    GTEST_SKIP() << "no NCCL loads here; ARB_NCCL names one: " << error.what();
+  }
+  const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(box_->devices.size(), max_ranks));
+  const std::vector<cuda::Context> contexts = box_->some(n);
+  Ranks ranks(contexts, n, box_->code->support(), deadline_ms);
+  worker::CellRunner runner(ranks, *box_->code, library.get(), nullptr, 1 << 20);
+  std::size_t cells = 0;
+  // Windows first: a library's first use settles which configuration it has.
+  for (const bool in_window : {true, false}) {
+    for (const CatalogRow& row : catalog()) {
+      if (row.source != Source::nccl || needs_windows(row) != in_window || !row.nccl_variables.empty())
+        continue;
+      if (in_window && !library->library.window_problem().empty()) continue;
+      for (const std::uint64_t bytes : {1ull << 10, 64ull << 20, 1ull << 10}) {
+        for (const Place place : {Place::out, Place::in}) {
+          for (const Mode mode : {Mode::pipelined, Mode::isolated}) {
+            Cell cell;
+            cell.contender = row.contender;
+            cell.nccl = library->library.name();
+            cell.ranks = n;
+            cell.bytes = bytes;
+            cell.place = place;
+            cell.mode = mode;
+            cell.calls_per_graph = 3;
+            cell.samples = 2;
+            cell.warmups = 1;
+            SCOPED_TRACE(cell_name(cell));
+            const Outcome outcome = runner.run(cell);
+            EXPECT_EQ(outcome.wrong + outcome.failure, "");
+            EXPECT_TRUE(outcome.correct);
+            ++cells;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(cells, 0u);
+}
+
 // A rank that never comes: the wait ends at its deadline and says who waited for whom.
 TEST_F(Kernels, AMissingRankEndsTheWaitWithASentence) {
   constexpr std::uint64_t short_deadline_ms = 50;
@@ -410,12 +461,12 @@ TEST_F(Kernels, AMissingRankEndsTheWaitWithASentence) {
     if (row.style == Style::symmetric)
       params.inputs = {reinterpret_cast<char*>(tensors.data(0)), tensors.stride_bytes()};
     params.count_elements = 1024;
-    for (const BundleInfo& bundle : box_->code->bundles()) {
-      if (bundle.name == "support") continue;
-      ranks[0].stream.launch(box_->code->kernel(bundle.name, function_name(row, Dtype::fp32, 2)), {1, 64},
-                             params);
-      break;
-    }
+    const auto bundle = std::ranges::find_if(box_->code->bundles(),
+                                             [](const BundleInfo& info) { return info.name != "support"; });
+    Recorder recorder(ranks, Recorder::Kind::immediate);
+    worker::add_call(recorder, ranks[0], row,
+                     box_->code->kernel(bundle->name, function_name(row, Dtype::fp32, 2)), workspace, params,
+                     4096, {1, 64}, cuda::Edge::plain);
     try {
       ranks.wait("a lone rank");
       FAIL() << row.contender << " did not wait for its peer";

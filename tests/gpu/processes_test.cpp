@@ -1,5 +1,6 @@
 // A worker process a rank on real GPUs: the same cells as with all ranks in one process, right and with the
-// same bits; memory shared both ways; one worker killed. This process itself stays without CUDA.
+// same bits; memory shared both ways; one worker killed. Where there is one GPU two ranks share it: their processes
+// take turns, so such cells are fewer and have no times. This process itself stays without CUDA.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -45,7 +46,9 @@ class Processes : public testing::Test {
     const DriverFound driver = ask_driver(program(), nullptr, milliseconds(60'000));
     if (!driver.problem.empty()) GTEST_SKIP() << "no process can use a GPU here: " << driver.problem;
     gpus_ = mutual_peers(driver.hello.devices, std::nullopt);
-    if (gpus_.size() < 2) GTEST_SKIP() << "a process a rank takes 2 GPUs that reach each other";
+    ASSERT_FALSE(driver.hello.devices.empty()) << "the driver works and shows no GPU";
+    shared_ = gpus_.size() < 2;
+    if (shared_) gpus_.assign(2, driver.hello.devices.front());
     bundles_ = find_bundles(bundles_folder());
   }
   void need_bundles() {
@@ -74,7 +77,15 @@ class Processes : public testing::Test {
     return cell;
   }
 
+  void expect_times(const Outcome& outcome) const {
+    const bool marked = std::ranges::find(outcome.flags, "oversubscribed") != outcome.flags.end();
+    EXPECT_EQ(marked, shared_);
+    ASSERT_FALSE(outcome.samples_us.empty());
+    EXPECT_GT(*std::ranges::min_element(outcome.samples_us), 0);
+  }
+
   std::vector<DeviceInfo> gpus_;
+  bool shared_ = false;  // one GPU, twice
   BundleSet bundles_;
 };
 
@@ -92,6 +103,7 @@ TEST_F(Processes, EveryContenderIsRightAndHasTheBitsOfThreads) {
       if (row.source != Source::kernel || row.needs_islands) continue;
       for (const std::uint64_t bytes : {64ull, 6000ull, 3ull << 20}) {
         for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+          if (shared_ && dtype == Dtype::fp32) continue;
           for (const Place place : {Place::out, Place::in}) {
             if (place == Place::in && !row.in_place) continue;
             for (const Mode mode : {Mode::pipelined, Mode::isolated}) {
@@ -106,9 +118,12 @@ TEST_F(Processes, EveryContenderIsRightAndHasTheBitsOfThreads) {
               ASSERT_EQ(many.wrong + many.failure, "");
               EXPECT_TRUE(many.correct);
               EXPECT_EQ(many.output_hash, one.output_hash);
-              EXPECT_EQ(many.ran, one.ran);
+              // Threads that share a GPU also share its places for blocks.
+              if (!shared_) {
+                EXPECT_EQ(many.ran, one.ran);
+              }
               EXPECT_EQ(many.samples_us.size(), one.samples_us.size());
-              EXPECT_GT(*std::ranges::min_element(many.samples_us), 0);
+              expect_times(many);
               ++cells;
             }
           }
@@ -129,6 +144,7 @@ TEST_F(Processes, EveryContenderIsRightAndHasTheBitsOfThreads) {
 TEST_F(Processes, NcclIsRight) {
   need_bundles();
   if (IsSkipped()) return;
+  if (shared_) GTEST_SKIP() << "NCCL takes a GPU a rank, and there is one";
   WorkerSetup asked = setup(World::processes, 2);
   asked.nccl_libraries = nccl_candidates({});
   asked.nccl_alternatives = true;

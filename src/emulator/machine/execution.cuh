@@ -77,6 +77,12 @@ inline void wait_for_previous_kernel(Site site) {
   detail::engine().wait_for_previous_kernel(site.label);
 }
 
+// The value; when it is computed is of no interest here.
+template <class T>
+T computed(T value) {
+  return value;
+}
+
 // Lets the next kernel of the stream start once every block has said so; no effect under a plain edge.
 inline void let_next_kernel_start() {
   detail::engine().let_next_kernel_start();

@@ -136,10 +136,6 @@ inline const char* whole_source_at(const void* message, ByteRange bytes) {
 
 }  // namespace detail
 
-// Asks for this thread's first part of a message to be brought near, reading nothing.
-template <class Element>
-inline void prefetch_message(const void*, u64) {}
-
 // to[range] = from[range]; `also_to`, unless null, gets the same.
 template <class Element>
 inline void copy_range(void* to, void* also_to, const void* from, u64 count_elements, VectorRange range) {

@@ -23,6 +23,23 @@ inline void store_relaxed_system(Vector* address, const Vector& vector) {
   for (u32 w = 0; w < 4; ++w) engine().store(to + w, sizeof(u32), vector.word[w], relaxed_system, nullptr);
 }
 
+inline void prefetch(const Vector*) {}
+
+inline Vector load_whole(const Vector* address) {
+  Vector vector;
+  for (u32 w = 0; w < 4; ++w) vector.word[w] = load_weak(address, w * sizeof(u32), sizeof(u32));
+  return vector;
+}
+
+inline void store_whole(Vector* address, const Vector& vector) {
+  for (u32 w = 0; w < 4; ++w) store_weak(address, w * sizeof(u32), sizeof(u32), vector.word[w]);
+}
+
+// In counting messages are moved whole.
+inline bool goes_by_vector() {
+  return !engine().ranges_are_whole();
+}
+
 // Vector `index` of a message whose address is aligned to the element only; elements past the end are zero.
 template <class Element>
 Vector load_vector(const void* message, u64 count_elements, u64 index, bool aligned) {
@@ -71,14 +88,12 @@ inline void refill_one(Vector* address, Site site) {
   for (u32 w = 0; w < 4; ++w) engine().refill(to + w, sentinel, relaxed_system, site.label);
 }
 
-// Waits for one vector of every peer's area; part[own] is left alone.
+// Waits for vector `index` of every peer.
 template <u32 kRanks>
-void wait_all_arrived(Vector (&part)[kRanks == 0 ? max_ranks : kRanks], const Mailboxes& mail, u32 index,
+void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& peers, u32 index,
                       const WaitContext& context, Phase phase) {
-  for (u32 r = 0; r < (kRanks == 0 ? mail.members : kRanks); ++r)
-    if (r != mail.member)
-      part[r] = wait_arrived(reinterpret_cast<const Vector*>(mail.area(mail.member, r)) + index, context,
-                             {phase, mail.rank_of(r)});
+  for (u32 k = 0; k < Peers<kRanks>::most; ++k)
+    if (peers.has(k)) part[k] = wait_arrived(peers.from[k] + index, context, {phase, peers.rank_of(k)});
 }
 
 }  // namespace arb::machine::detail
@@ -86,6 +101,8 @@ void wait_all_arrived(Vector (&part)[kRanks == 0 ? max_ranks : kRanks], const Ma
 #include <machine/exchange.cuh>
 
 namespace arb::machine {
+
+using by_vector::ShortExchange;
 
 namespace whole {
 
