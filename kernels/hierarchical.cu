@@ -32,50 +32,103 @@
 
 namespace arb {
 
+// A rank's areas: for each of two slots those of the three hops.
+struct IslandAreas {
+  const KernelParams& params;
+  u32 members;
+  u32 islands;
+  u64 area_bytes;
+
+  ARB_DEVICE IslandAreas(const KernelParams& call, u32 island_members, u32 island_count)
+      : params(call),
+        members(island_members),
+        islands(island_count),
+        area_bytes(share_area_bytes(call.capacity_bytes, island_members)) {}
+  ARB_DEVICE u64 slot_bytes() const { return (2 * members + islands) * area_bytes; }
+  // From the scatter's to the gather's.
+  ARB_DEVICE u64 to_gather_bytes() const { return (members + islands) * area_bytes; }
+  ARB_DEVICE machine::Mailboxes team(u32 slot, u32 first_area, u32 own, u32 size, u32 first_rank,
+                                     u32 rank_step) const {
+    char* const base = machine::scratch_message(params, 0, 0) + slot * slot_bytes() + first_area * area_bytes;
+    return {base, params.scratch.stride_bytes, area_bytes, own, size, first_rank, rank_step};
+  }
+  ARB_DEVICE machine::Mailboxes scattered(u32 slot) const {
+    return team(slot, 0, params.rank % members, members, params.rank / members * members, 1);
+  }
+  ARB_DEVICE machine::Mailboxes across(u32 slot) const {
+    return team(slot, members, params.rank / members, islands, params.rank % members, members);
+  }
+  ARB_DEVICE machine::Mailboxes gathered(u32 slot) const {
+    return team(slot, members + islands, params.rank % members, members, params.rank / members * members, 1);
+  }
+  // Of this rank alone.
+  ARB_DEVICE machine::Mailboxes nobody() const { return team(0, 0, 0, 1, params.rank, 0); }
+};
+
+// Short messages, without a branch that they do not need. False: this is none, and nothing was done.
+template <class Element, u32 kMembers, u32 kIslands>
+ARB_DEVICE bool short_hierarchical(const KernelParams& params) {
+  using namespace machine;
+  const IslandAreas areas(params, kMembers, kIslands);
+  const WaitContext context = wait_context(params);
+  ShortShares<Element, kMembers> shares(params.output, params.input, params.count_elements,
+                                        areas.scattered(0), areas.slot_bytes(), areas.to_gather_bytes());
+  ShortHop<Element, kIslands> across(areas.across(0), areas.slot_bytes());
+  if (!shares.fits()) return false;
+  wait_for_previous_kernel(Site("short: previous kernel"));
+  shares.load();
+  const u32 slot = slot_of(current_generation(params), 2, Site("short: scratch slot"));
+  shares.scatter(slot);
+  // In the time that the peers' vectors take.
+  let_next_kernel_start();
+  across.open(slot);
+  block_barrier(Site("short: generation is read"));
+  finish_call(params, Site("short: generation step"));
+  if (shares.has_vector()) {
+    const auto partial = shares.reduce(context, Phase::reduce, Site("short: reduce: refill"));
+    across.push(partial);
+    shares.broadcast(
+        as_payload(across.receive(partial, context, Phase::exchange, Site("short: exchange: refill"))));
+  }
+  shares.gather(context, Phase::gather, Site("short: gather: refill"));
+  return true;
+}
+
 template <class Element, u32 kRanks>
 ARB_DEVICE void hierarchical(const KernelParams& params) {
   using namespace machine;
+  if constexpr (kRanks == 4) {
+    if (params.island_ranks == 2 && short_hierarchical<Element, 2, 2>(params)) return;
+  }
+  if constexpr (kRanks == 8) {
+    if (params.island_ranks == 4 && short_hierarchical<Element, 4, 2>(params)) return;
+    if (params.island_ranks == 2 && short_hierarchical<Element, 2, 4>(params)) return;
+  }
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
   const u32 members = params.island_ranks;
   const u32 islands = ranks / members;
-  const u32 member = params.rank % members;
-  const u32 island = params.rank / members;
   wait_for_previous_kernel(Site("previous kernel"));
   let_next_kernel_start();
   if (params.count_elements == 0) return;
-  const u32 generation = current_generation(params);
-  const u32 slot = slot_of(generation, 2, Site("scratch slot"));
+  const u32 slot = slot_of(current_generation(params), 2, Site("scratch slot"));
   const WaitContext context = wait_context(params);
-  const u64 area_bytes = share_area_bytes(params.capacity_bytes, members);
   const u64 count = params.count_elements;
-  const bool is_short = whole_message<Element>(count).end < members;
-  const u32 shares = is_short ? 1 : members;
-  const u32 own_share = is_short ? 0 : member;
-
-  const auto team = [&](u32 first_area, u32 own, u32 size, u32 first_rank, u32 rank_step) {
-    const Mailboxes mail{
-        scratch_message(params, 0, 0) + (slot * (2 * members + islands) + first_area) * area_bytes,
-        params.scratch.stride_bytes,
-        area_bytes,
-        own,
-        size,
-        first_rank,
-        rank_step};
-    return mail;
-  };
-  const Mailboxes scattered = team(0, member, members, island * members, 1);
-  const Mailboxes across = team(members, island, islands, member, members);
-  const Mailboxes gathered = is_short ? team(0, 0, 1, params.rank, 0)
-                                      : team(members + islands, member, members, island * members, 1);
+  const bool is_whole = whole_message<Element>(count).end < members;
+  const u32 shares = is_whole ? 1 : members;
+  const u32 own_share = is_whole ? 0 : params.rank % members;
+  const IslandAreas areas(params, members, islands);
+  const Mailboxes scattered = areas.scattered(slot);
+  const Mailboxes across = areas.across(slot);
+  const Mailboxes gathered = is_whole ? areas.nobody() : areas.gathered(slot);
   // Indexed like the message; only the own share is used.
-  char* const partial = scratch_message(params, params.rank, 0) + 2 * (2 * members + islands) * area_bytes;
+  char* const partial = scratch_message(params, params.rank, 0) + 2 * areas.slot_bytes();
 
   scatter_shares<Element, 0>(params.input, count, shares, scattered);
   reduce_and_broadcast_share<Element, 0>(partial, params.input, count, own_share, shares, scattered, across,
                                          context, Phase::reduce, Site("reduce: refill"));
   reduce_and_broadcast_share<Element, 0>(params.output, partial, count, own_share, shares, across, gathered,
                                          context, Phase::exchange, Site("exchange: refill"));
-  if (!is_short)
+  if (!is_whole)
     gather_shares<Element, 0>(params.output, count, gathered, context, Phase::gather, Site("gather: refill"));
   block_barrier(Site("generation is read"));
   finish_call(params, Site("generation step"));

@@ -20,9 +20,35 @@
 
 namespace arb {
 
+// Short messages, without a branch that they do not need. False: this is none, and nothing was done.
+template <class Element, u32 kRanks>
+ARB_DEVICE bool two_short_shots(const KernelParams& params) {
+  using namespace machine;
+  const u64 area_bytes = share_area_bytes(params.capacity_bytes, kRanks);
+  const u64 slot_bytes = kRanks * area_bytes;
+  const WaitContext context = wait_context(params);
+  ShortShares<Element, kRanks> shares(params.output, params.input, params.count_elements,
+                                      mailboxes(params, kRanks, 0, area_bytes), slot_bytes, 2 * slot_bytes);
+  if (!shares.fits()) return false;
+  wait_for_previous_kernel(Site("short: previous kernel"));
+  shares.load();
+  shares.scatter(slot_of(current_generation(params), 2, Site("short: scratch slot")));
+  // In the time that the peers' vectors take.
+  let_next_kernel_start();
+  block_barrier(Site("short: generation is read"));
+  finish_call(params, Site("short: generation step"));
+  if (shares.has_vector())
+    shares.broadcast(shares.reduce(context, Phase::reduce, Site("short: reduce: refill")));
+  shares.gather(context, Phase::gather, Site("short: gather: refill"));
+  return true;
+}
+
 template <class Element, u32 kRanks>
 ARB_DEVICE void two_shot_push(const KernelParams& params) {
   using namespace machine;
+  if constexpr (kRanks != 0) {
+    if (two_short_shots<Element, kRanks>(params)) return;
+  }
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
   wait_for_previous_kernel(Site("previous kernel"));
   let_next_kernel_start();

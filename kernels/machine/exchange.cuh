@@ -53,6 +53,24 @@ ARB_DEVICE u32 vectors_of(u64 count_elements) {
                           elements_per_vector<Element>());
 }
 
+// Of the grid.
+ARB_DEVICE u32 number_of_thread() {
+  return block_index() * thread_count() + thread_index();
+}
+
+// Whether the message is `shares` equal ones of whole aligned vectors, of each of which a thread has one or none;
+// one condition, without branches.
+template <class Element>
+ARB_DEVICE bool is_one_a_thread(const void* to, const void* from, u64 count_elements, u32 shares) {
+  const u32 vectors = vectors_of<Element>(count_elements);
+  return static_cast<bool>(static_cast<u32>(count_elements != 0) &
+                           static_cast<u32>(count_elements % elements_per_vector<Element>() == 0) &
+                           static_cast<u32>(vectors % shares == 0) &
+                           static_cast<u32>(vectors / shares <= block_count() * thread_count()) &
+                           static_cast<u32>(is_vector_aligned(from)) &
+                           static_cast<u32>(is_vector_aligned(to)) & static_cast<u32>(goes_by_vector()));
+}
+
 // Share `number` of `shares` equal ones (they differ by one vector at most).
 struct Share {
   u32 origin;
@@ -84,7 +102,7 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
   const bool from_aligned = is_vector_aligned(from);
   const bool to_aligned = is_vector_aligned(to);
   const u32 vectors = vectors_of<Element>(count_elements);
-  const u32 first = block_index() * thread_count() + thread_index();
+  const u32 first = number_of_thread();
   const u32 threads = block_count() * thread_count();
   Vector own{};
   if (first < vectors) own = load_vector<Element>(from, count_elements, first, from_aligned);
@@ -115,40 +133,50 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
   }
 }
 
-// One shot of a message of which every thread has one whole vector or none, and the fastest: made before the wait for
-// the previous kernel, so that all that comes between that wait and the push is a load. In this order: fits, load, push,
-// receive.
+// The way of short messages: of a message, or of each of its equal shares, every thread of the grid has one whole
+// aligned vector or none. What follows is made before the wait for the previous kernel and touches no memory until
+// load(), so that all that comes between that wait and the first push is a load.
+
+// A thread's place among the areas of one hop.
+template <class Element, u32 kRanks>
+class ShortHop {
+ public:
+  // `mail` is that of slot 0, and slot 1 lies `slot_bytes` behind it.
+  ARB_DEVICE ShortHop(const Mailboxes& mail, u64 slot_bytes)
+      : peers_(mail, detail::number_of_thread()), slot_bytes_(computed(slot_bytes)) {
+    peers_.settle();
+  }
+  ARB_DEVICE void open(u32 slot) { peers_.move(slot == 0 ? 0 : slot_bytes_); }
+  // To the areas of another hop of the same team.
+  ARB_DEVICE void move(u64 bytes) { peers_.move(bytes); }
+  ARB_DEVICE const detail::Peers<kRanks>& peers() const { return peers_; }
+
+  ARB_DEVICE void push(const detail::Vector& vector) const { detail::push_to_all<kRanks>(peers_, 0, vector); }
+  // The peers' vectors and `own`, added in member order; the sentinel is put back.
+  ARB_DEVICE detail::Vector receive(const detail::Vector& own, const WaitContext& context, Phase phase,
+                                    Site refill) const {
+    return detail::receive_sum<Element, kRanks>(own, peers_, 0, context, phase, refill);
+  }
+
+ private:
+  detail::Peers<kRanks> peers_;
+  u64 slot_bytes_;
+};
+
+// One shot, in this order: fits, load, push, receive.
 template <class Element, u32 kRanks>
 class ShortExchange {
  public:
-  // `mail` is that of slot 0, and slot 1 lies `slot_bytes` behind it. Touches no memory.
   ARB_DEVICE ShortExchange(void* to, const void* from, u64 count_elements, const Mailboxes& mail,
                            u64 slot_bytes)
-      : from_(computed(static_cast<const detail::Vector*>(from) + number_of_thread())),
-        to_(static_cast<detail::Vector*>(to) + number_of_thread()),
-        peers_(mail, number_of_thread()),
-        slot_bytes_(computed(slot_bytes)) {
-    constexpr u32 per_vector = detail::elements_per_vector<Element>();
-    const u64 vectors = count_elements / per_vector;
-    has_vector_ = computed(number_of_thread() < vectors);
-    // One condition without branches.
-    fits_ = computed(static_cast<bool>(
-        static_cast<u32>(count_elements != 0) & static_cast<u32>(count_elements % per_vector == 0) &
-        static_cast<u32>(vectors <= block_count() * thread_count()) &
-        static_cast<u32>(detail::is_vector_aligned(from)) & static_cast<u32>(detail::is_vector_aligned(to)) &
-        static_cast<u32>(detail::goes_by_vector())));
-#pragma unroll
-    for (u32 k = 0; k < detail::Peers<kRanks>::most; ++k) {
-      if (!peers_.has(k)) continue;
-      peers_.to[k] = computed(peers_.to[k]);
-      peers_.from[k] = computed(peers_.from[k]);
-    }
-  }
+      : from_(computed(static_cast<const detail::Vector*>(from) + detail::number_of_thread())),
+        to_(static_cast<detail::Vector*>(to) + detail::number_of_thread()),
+        hop_(mail, slot_bytes),
+        has_vector_(computed(detail::number_of_thread() < detail::vectors_of<Element>(count_elements))),
+        fits_(computed(detail::is_one_a_thread<Element>(to, from, count_elements, 1))) {}
 
   // False: no such message, and nothing else may be called.
-  ARB_DEVICE bool fits() const {
-    return fits_;
-  }
+  ARB_DEVICE bool fits() const { return fits_; }
   // Asks for this thread's vector to be brought near; allowed before the previous kernel has ended.
   ARB_DEVICE void prefetch() const {
     if (has_vector_) detail::prefetch(from_);
@@ -157,36 +185,91 @@ class ShortExchange {
     if (has_vector_) own_ = detail::as_payload(detail::load_whole(from_));
   }
   ARB_DEVICE void push(u32 slot) {
-    const u64 offset_bytes = slot == 0 ? 0 : slot_bytes_;
-#pragma unroll
-    for (u32 k = 0; k < detail::Peers<kRanks>::most; ++k) {
-      if (!peers_.has(k)) continue;
-      peers_.to[k] = behind(peers_.to[k], offset_bytes);
-      peers_.from[k] = behind(peers_.from[k], offset_bytes);
-    }
-    if (has_vector_) detail::push_to_all<kRanks>(peers_, 0, own_);
+    hop_.open(slot);
+    if (has_vector_) hop_.push(own_);
   }
-  // Waits for the peers' vectors, puts the sentinel back and writes the sum.
   ARB_DEVICE void receive(const WaitContext& context, Phase phase, Site refill) const {
-    if (has_vector_)
-      detail::store_whole(to_, detail::receive_sum<Element, kRanks>(own_, peers_, 0, context, phase, refill));
+    if (has_vector_) detail::store_whole(to_, hop_.receive(own_, context, phase, refill));
   }
 
  private:
-  ARB_DEVICE static u32 number_of_thread() {
-    return block_index() * thread_count() + thread_index();
-  }
-  ARB_DEVICE static detail::Vector* behind(detail::Vector* area, u64 bytes) {
-    return reinterpret_cast<detail::Vector*>(reinterpret_cast<char*>(area) + bytes);
-  }
-
   const detail::Vector* from_;
   detail::Vector* to_;
-  detail::Peers<kRanks> peers_;
-  u64 slot_bytes_;
+  ShortHop<Element, kRanks> hop_;
   bool has_vector_;
   bool fits_;
   detail::Vector own_;
+};
+
+// Two shots, in this order: fits, load, scatter, reduce, broadcast, gather. A thread's reads of a hop are all under
+// way at the same time.
+template <class Element, u32 kRanks>
+class ShortShares {
+ public:
+  // `first` is the first hop's; the last hop's areas lie `hop_bytes` behind the first's.
+  ARB_DEVICE ShortShares(void* to, const void* from, u64 count_elements, const Mailboxes& first,
+                         u64 slot_bytes, u64 hop_bytes)
+      : share_vectors_(detail::vectors_of<Element>(count_elements) / kRanks),
+        from_(computed(static_cast<const detail::Vector*>(from) + detail::number_of_thread())),
+        to_(static_cast<detail::Vector*>(to) + detail::number_of_thread()),
+        hop_(first, slot_bytes),
+        hop_bytes_(hop_bytes),
+        has_vector_(computed(detail::number_of_thread() < share_vectors_)),
+        fits_(computed(detail::is_one_a_thread<Element>(to, from, count_elements, kRanks))) {}
+
+  // False: no such message, and nothing else may be called.
+  ARB_DEVICE bool fits() const { return fits_; }
+  // Of each share; where false, neither reduce nor broadcast may be called.
+  ARB_DEVICE bool has_vector() const { return has_vector_; }
+  ARB_DEVICE void load() {
+    if (!has_vector_) return;
+#pragma unroll
+    for (u32 k = 0; k < most_peers; ++k)
+      theirs_[k] = detail::load_whole(from_ + hop_.peers().number(k) * share_vectors_);
+    own_ = detail::as_payload(detail::load_whole(from_ + hop_.peers().member * share_vectors_));
+  }
+  // Pushes every peer's share into this rank's area of that peer.
+  ARB_DEVICE void scatter(u32 slot) {
+    hop_.open(slot);
+    if (!has_vector_) return;
+#pragma unroll
+    for (u32 k = 0; k < most_peers; ++k)
+      detail::store_relaxed_system(hop_.peers().to[k], detail::as_payload(theirs_[k]));
+  }
+  // The team's sum of the own share, as payload.
+  ARB_DEVICE detail::Vector reduce(const WaitContext& context, Phase phase, Site refill) const {
+    return detail::as_payload(hop_.receive(own_, context, phase, refill));
+  }
+  // Pushes the result of the own share to all and writes it.
+  ARB_DEVICE void broadcast(const detail::Vector& result) {
+    hop_.move(hop_bytes_);
+    hop_.push(result);
+    detail::store_whole(to_ + hop_.peers().member * share_vectors_, result);
+  }
+  // Waits for the result of every peer's share, puts the sentinel back and writes it.
+  ARB_DEVICE void gather(const WaitContext& context, Phase phase, Site refill) {
+    if (!has_vector_) return;
+    detail::wait_all_arrived<kRanks>(theirs_, hop_.peers(), 0, context, phase);
+#pragma unroll
+    for (u32 k = 0; k < most_peers; ++k) {
+      detail::refill_one(hop_.peers().from[k], refill);
+      detail::store_whole(to_ + hop_.peers().number(k) * share_vectors_, theirs_[k]);
+    }
+  }
+
+ private:
+  static_assert(kRanks != 0, "without a fixed number of members too much would have to be kept at hand");
+  static constexpr u32 most_peers = detail::Peers<kRanks>::most;
+
+  u32 share_vectors_;
+  const detail::Vector* from_;  // of the first share
+  detail::Vector* to_;
+  ShortHop<Element, kRanks> hop_;
+  u64 hop_bytes_;
+  bool has_vector_;
+  bool fits_;
+  detail::Vector own_;
+  detail::Vector theirs_[most_peers];
 };
 
 // First hop of two: pushes every other member's share of `from` into this rank's area of that member. With
@@ -201,8 +284,7 @@ ARB_DEVICE void scatter_shares(const void* from, u64 count_elements, u32 shares,
     const u32 peer = (mail.member + step) % members;
     const Share share = share_of(vectors, shares, shares == 1 ? 0 : peer);
     Vector* const area = reinterpret_cast<Vector*>(mail.area(peer, mail.member));
-    for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
-         i += block_count() * thread_count())
+    for (u32 i = number_of_thread(); i < share.vectors; i += block_count() * thread_count())
       store_relaxed_system(area + i,
                            as_payload(load_vector<Element>(from, count_elements, share.origin + i, aligned)));
   }
@@ -221,8 +303,7 @@ ARB_DEVICE void reduce_and_broadcast_share(void* to, const void* from, u64 count
   const Share share = share_of(vectors_of<Element>(count_elements), shares, share_number);
   const Peers<kRanks> from_peers(in, 0);
   const Peers<kRanks> to_peers(out, 0);
-  for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
-       i += block_count() * thread_count()) {
+  for (u32 i = number_of_thread(); i < share.vectors; i += block_count() * thread_count()) {
     const Vector own = as_payload(load_vector<Element>(from, count_elements, share.origin + i, from_aligned));
     const Vector sum = as_payload(receive_sum<Element, kRanks>(own, from_peers, i, context, phase, refill));
     push_to_all<kRanks>(to_peers, i, sum);
@@ -243,8 +324,7 @@ ARB_DEVICE void gather_shares(void* to, u64 count_elements, const Mailboxes& mai
     const u32 peer = (mail.member + step) % members;
     const Share share = share_of(vectors, members, peer);
     Vector* const area = reinterpret_cast<Vector*>(mail.area(mail.member, peer));
-    for (u32 i = block_index() * thread_count() + thread_index(); i < share.vectors;
-         i += block_count() * thread_count()) {
+    for (u32 i = number_of_thread(); i < share.vectors; i += block_count() * thread_count()) {
       const Vector vector = wait_arrived(area + i, context, {phase, mail.rank_of(peer)});
       refill_one(area + i, refill);
       store_vector<Element>(to, count_elements, share.origin + i, aligned, vector);

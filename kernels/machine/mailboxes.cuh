@@ -55,6 +55,25 @@ struct Peers {
     }
   }
 
+  // To areas that lie `bytes` further on in every rank's memory.
+  ARB_DEVICE void move(u64 bytes) {
+#pragma unroll
+    for (u32 k = 0; k < most; ++k) {
+      if (!has(k)) continue;
+      to[k] = reinterpret_cast<Vector*>(reinterpret_cast<char*>(to[k]) + bytes);
+      from[k] = reinterpret_cast<Vector*>(reinterpret_cast<char*>(from[k]) + bytes);
+    }
+  }
+  // Has all addresses computed by here.
+  ARB_DEVICE void settle() {
+#pragma unroll
+    for (u32 k = 0; k < most; ++k) {
+      if (!has(k)) continue;
+      to[k] = computed(to[k]);
+      from[k] = computed(from[k]);
+    }
+  }
+
   ARB_DEVICE bool has(u32 k) const {
     return kRanks != 0 || k + 1 < members;
   }

@@ -141,5 +141,7 @@ using by_vector::gather_shares;
 using by_vector::reduce_and_broadcast_share;
 using by_vector::scatter_shares;
 using by_vector::ShortExchange;
+using by_vector::ShortHop;
+using by_vector::ShortShares;
 
 }  // namespace arb::machine

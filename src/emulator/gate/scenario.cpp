@@ -36,8 +36,8 @@ enum class CountClass : std::uint8_t {
   odd,
   vectors,
   most,
-  few_vectors,  // often one for a thread or none, which kernels may take a way of its own
-  few_vectors_again,
+  few_vectors,  // often one for a thread or none, which may have a way of its own through a kernel
+  equal_shares  // as many whole vectors for every rank
 };
 constexpr std::uint32_t count_classes = 14;
 // Tensors at a boundary of 16 bytes are what people have: two of five.
@@ -79,8 +79,9 @@ std::uint64_t count_of(CountClass count_class, std::uint32_t ranks, Dtype dtype,
     case CountClass::vectors:
       return (1 + random.below(most_words / 4)) * (16 / bytes);
     case CountClass::few_vectors:
-    case CountClass::few_vectors_again:
       return (1 + random.below(4)) * (16 / bytes);
+    case CountClass::equal_shares:
+      return (1 + random.below(2)) * ranks * (16 / bytes);
     case CountClass::most:
       break;
   }

@@ -103,6 +103,8 @@ void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& 
 namespace arb::machine {
 
 using by_vector::ShortExchange;
+using by_vector::ShortHop;
+using by_vector::ShortShares;
 
 namespace whole {
 
