@@ -63,4 +63,4 @@ ARB_DEVICE void one_shot_push(const KernelParams& params) {
 
 }  // namespace arb
 
-ARB_ALLREDUCE_KERNEL(one_shot_push)
+ARB_ONE_VECTOR_ALLREDUCE_KERNEL(one_shot_push)

@@ -77,4 +77,4 @@ ARB_DEVICE void two_shot_push(const KernelParams& params) {
 
 }  // namespace arb
 
-ARB_ALLREDUCE_KERNEL(two_shot_push)
+ARB_ONE_VECTOR_ALLREDUCE_KERNEL(two_shot_push)

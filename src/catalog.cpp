@@ -38,39 +38,33 @@ LaunchShape two_shot_shape(const Team& team, std::uint64_t bytes) {
   return pull_shape(bytes / team.ranks);
 }
 
-// A thread takes one vector while there are enough: what it waits for is a trip, not bandwidth.
+// A vector a thread while there are enough, in many small blocks while a block's own start counts: up to 2 MiB the
+// fastest for each size of one_shot_push in a trial on 2x H200, which is not among the results (`arbench tune` makes
+// such a trial); at 4 MiB the only one of a vector a thread.
 LaunchShape push_shape(std::uint64_t bytes_of_part) {
-  constexpr std::uint64_t most_blocks = 256;
-  const std::uint64_t vectors = (bytes_of_part + vector_bytes - 1) / vector_bytes;
-  const std::uint64_t threads = vectors <= 64      ? 64
-                                : vectors <= 16384 ? 128
-                                : vectors <= 65536 ? 256
-                                                   : max_threads;
-  const std::uint64_t blocks = std::clamp<std::uint64_t>((vectors + threads - 1) / threads, 1, most_blocks);
-  return {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(threads)};
-}
-// The fastest for each size in a trial on 2x H200, which is not among the results: many small blocks while a block's
-// own start counts. `arbench tune` makes such a trial.
-LaunchShape one_shot_push_shape(const Team& /*team*/, std::uint64_t bytes) {
   struct UpTo {
     std::uint64_t bytes;
     LaunchShape shape;
   };
   constexpr std::uint64_t kib = 1024;
-  constexpr std::array measured{
-      UpTo{kib, {1, 128}},        UpTo{4 * kib, {8, 32}},       UpTo{16 * kib, {16, 64}},
-      UpTo{64 * kib, {64, 64}},   UpTo{128 * kib, {64, 128}},   UpTo{256 * kib, {256, 64}},
-      UpTo{512 * kib, {512, 64}}, UpTo{1024 * kib, {256, 256}}, UpTo{2048 * kib, {1024, 128}},
-  };
+  constexpr std::array shapes{UpTo{kib, {1, 128}},           UpTo{4 * kib, {8, 32}},
+                              UpTo{16 * kib, {16, 64}},      UpTo{64 * kib, {64, 64}},
+                              UpTo{128 * kib, {64, 128}},    UpTo{256 * kib, {256, 64}},
+                              UpTo{512 * kib, {512, 64}},    UpTo{1024 * kib, {256, 256}},
+                              UpTo{2048 * kib, {1024, 128}}, UpTo{4096 * kib, {512, 512}}};
   const auto* const found =
-      std::ranges::find_if(measured, [&](const UpTo& entry) { return bytes <= entry.bytes; });
-  return found == measured.end() ? LaunchShape{264, max_threads} : found->shape;
+      std::ranges::find_if(shapes, [&](const UpTo& entry) { return bytes_of_part <= entry.bytes; });
+  return found == shapes.end() ? LaunchShape{264, max_threads} : found->shape;
+}
+LaunchShape one_shot_push_shape(const Team& /*team*/, std::uint64_t bytes) {
+  return push_shape(bytes);
 }
 LaunchShape two_shot_push_shape(const Team& team, std::uint64_t bytes) {
-  return push_shape(bytes / team.ranks);
+  return push_shape((bytes + team.ranks - 1) / team.ranks);
 }
 LaunchShape hierarchical_shape(const Team& team, std::uint64_t bytes) {
-  return push_shape(bytes / std::max(1u, team.island_ranks));
+  const std::uint32_t members = std::max(1u, team.island_ranks);
+  return push_shape((bytes + members - 1) / members);
 }
 LaunchShape no_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return {0, 0};

@@ -10,6 +10,20 @@
       name(const __grid_constant__ arb::KernelParams params) {      \
     call;                                                           \
   }
+// The same in so few registers that every place for a thread on an SM can be taken.
+#define ARB_DENSE_KERNEL(name, call)                                                                      \
+  extern "C" __global__ void __launch_bounds__(arb::max_threads, ARB_THREADS_OF_AN_SM / arb::max_threads) \
+      name(const __grid_constant__ arb::KernelParams params) {                                            \
+    call;                                                                                                 \
+  }
+// Places for threads: CUDA C++ Programming Guide, technical specifications per compute capability.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100))
+#define ARB_THREADS_OF_AN_SM 2048
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define ARB_THREADS_OF_AN_SM 1024
+#else
+#define ARB_THREADS_OF_AN_SM 1536
+#endif
 // Lists a file's exported functions for the emulator; a GPU finds them by name.
 #define ARB_KERNEL_TABLE(name, ...)
 

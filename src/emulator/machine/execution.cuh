@@ -13,6 +13,7 @@
   extern "C" void name([[maybe_unused]] const arb::KernelParams& params) { \
     call;                                                                  \
   }
+#define ARB_DENSE_KERNEL ARB_KERNEL
 // Lists a file's exported functions name__<suffix>.
 #define ARB_KERNEL_TABLE(name, ...)                                                    \
   namespace {                                                                          \
