@@ -10,6 +10,8 @@
 //   exchange  wait for the partners' partial sums, add in island order, round: the result, written to the output and
 //             pushed to the island.
 //   gather    the other shares from their owners in the island.
+// On 4 and 8 ranks a message of equal shares whose vectors are whole and aligned, one for a thread, goes the short way
+// of exchange.cuh, and its partial sum stays in registers; a rank may go either way, whatever its peers do.
 // Partners add the same partial sums in the same order, so all ranks have the same bits. Every hop carries its own
 // arrival as in one_shot_push.
 //

@@ -6,7 +6,9 @@
 //   reduce   each vector of the own shard: wait for every peer's, put the sentinel back, add in rank order, write
 //            the sum to the output and into this rank's second area of every peer.
 //   gather   each vector of the other shards: wait for its owner's sum, put the sentinel back, write it out.
-// In place: a thread reads what it sends before it writes the same place.
+// In place: a thread reads what it sends before it writes the same place. A message of equal shards whose vectors are
+// whole and aligned, one for a thread, goes the short way of exchange.cuh; a rank may go either way, whatever its peers
+// do: a vector lies at the same place.
 //
 // Reuse: two slots, slot = generation % 2, as in one_shot_push: a rank that ends call g + 1 has read something of
 // every peer that the peer pushed in call g + 1. Where a message has fewer vectors than there are ranks, some would
@@ -77,4 +79,4 @@ ARB_DEVICE void two_shot_push(const KernelParams& params) {
 
 }  // namespace arb
 
-ARB_ONE_VECTOR_ALLREDUCE_KERNEL(two_shot_push)
+ARB_ALLREDUCE_KERNEL(two_shot_push)

@@ -108,11 +108,15 @@ PYTHON
   fi
   part 'data checks' verify.txt verify --for 2m --results "$work/results"
 else
-  lines+=('- fewer than 2 GPUs here, so what follows is emulated: data and traffic, no times')
+  lines+=('- fewer than 2 GPUs here, so the sweep is emulated: data and traffic, no times')
   part 'sweep, emulated' run.txt run --emulate -b 1K -e 64K --results "$work/results"
   lines+=('- comparison of toolkits by time: skipped, because emulated rows have no time')
   part '12.8-nvrtc against 13.0-nvrtc as compiled' static.txt compare --static 12.8-nvrtc 13.0-nvrtc
-  part 'data checks, emulated' verify.txt verify --emulate --for 30s --results "$work/results"
+  if [ "$gpus" -eq 1 ]; then
+    part 'data checks on virtual ranks' verify.txt verify --for 1m --results "$work/results"
+  else
+    part 'data checks, emulated' verify.txt verify --emulate --for 30s --results "$work/results"
+  fi
 fi
 
 # Nothing that names the owner: the home path and the host anywhere, the user as a part of a path or an address. Whole

@@ -38,9 +38,9 @@ LaunchShape two_shot_shape(const Team& team, std::uint64_t bytes) {
   return pull_shape(bytes / team.ranks);
 }
 
-// A vector a thread while there are enough, in many small blocks while a block's own start counts: up to 2 MiB the
-// fastest for each size of one_shot_push in a trial on 2x H200, which is not among the results (`arbench tune` makes
-// such a trial); at 4 MiB the only one of a vector a thread.
+// A vector a thread, in many small blocks while a block's own start counts: up to 2 MiB the fastest for each size of
+// one_shot_push in a trial on 2x H200, which is not among the results (`arbench tune` makes such a trial); 4 MiB was not
+// tried so. A GPU that cannot hold so many blocks of a kernel at a time gets fewer, and threads of several vectors.
 LaunchShape push_shape(std::uint64_t bytes_of_part) {
   struct UpTo {
     std::uint64_t bytes;

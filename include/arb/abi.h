@@ -72,7 +72,7 @@ struct LocalState {
   u32 failure_claim;  // 0 until the first failed wait takes the failure record
   u32 reserved;
 };
-constexpr u64 ticks_per_call = 1ull << 16;  // a call's blocks add this together; max_blocks divides it
+constexpr u64 ticks_per_call = 1ull << 16;  // a call's blocks add this together, at least one each
 
 // The single argument of every contender kernel.
 //
@@ -108,7 +108,7 @@ constexpr u64 flags_bytes = static_cast<u64>(phase_count) * max_blocks * max_ran
 static_assert(sizeof(void*) == 8, "64-bit only");
 static_assert(sizeof(KernelParams) == 16 + 2 * 16 + 2 * 8 + 3 * 8 + 4 * 4,
               "no padding: the loader checks the size");
-static_assert(ticks_per_call % max_blocks == 0, "");
+static_assert(ticks_per_call >= max_blocks, "");
 static_assert(sizeof(FailureRecord) == 32, "");
 
 // --- Support kernels (kernels/support): one struct each

@@ -38,6 +38,7 @@ ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32
   for (u32 r = 0; r <= most; ++r) {
 #pragma unroll
     for (u32 w = 0; w < 4; ++w) {
+      if (kRanks == 0 && r >= peers.members) continue;
       const u32 before_own = part[r < most ? r : most - 1].word[w];
       const u32 after_own = part[r > 0 ? r - 1 : 0].word[w];
       in_order[r].word[w] = r < peers.member ? before_own : r == peers.member ? own.word[w] : after_own;
@@ -62,11 +63,11 @@ ARB_DEVICE u32 number_of_thread() {
 // one condition, without branches.
 template <class Element>
 ARB_DEVICE bool is_one_a_thread(const void* to, const void* from, u64 count_elements, u32 shares) {
-  const u32 vectors = vectors_of<Element>(count_elements);
+  const u64 most_elements = u64{block_count() * thread_count()} * shares * elements_per_vector<Element>();
   return static_cast<bool>(static_cast<u32>(count_elements != 0) &
+                           static_cast<u32>(count_elements <= most_elements) &
                            static_cast<u32>(count_elements % elements_per_vector<Element>() == 0) &
-                           static_cast<u32>(vectors % shares == 0) &
-                           static_cast<u32>(vectors / shares <= block_count() * thread_count()) &
+                           static_cast<u32>(vectors_of<Element>(count_elements) % shares == 0) &
                            static_cast<u32>(is_vector_aligned(from)) &
                            static_cast<u32>(is_vector_aligned(to)) & static_cast<u32>(goes_by_vector()));
 }
@@ -91,9 +92,9 @@ namespace by_vector {
 // message. `mail_of` is called once a thread, after its first read of `from`, so that reads that it needs
 // overlap that one.
 //
-// With two vectors or less for each thread, a thread pushes a vector and then waits for the same one (faster than in
-// halves in a trial at 4 MiB on 2x H200, which is not among the results). With more, half the threads push and half receive, so that nobody's pushes wait
-// for an arrival; unless in place, where only the thread that has pushed a vector may overwrite it, or in blocks of
+// With two vectors or less for each thread, a thread pushes a vector and then waits for the same one (faster than
+// in halves in a trial at 4 MiB on 2x H200, which is not among the results). With more, half the threads push and
+// half receive, so that nobody's pushes wait for an arrival; unless in place, where only the thread that has pushed a vector may overwrite it, or in blocks of
 // one thread, which has no half.
 template <class Element, u32 kRanks, class MailOf>
 ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements, MailOf mail_of,
@@ -135,7 +136,7 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
 
 // The way of short messages: of a message, or of each of its equal shares, every thread of the grid has one whole
 // aligned vector or none. What follows is made before the wait for the previous kernel and touches no memory until
-// load(), so that all that comes between that wait and the first push is a load.
+// load(), so that little more than two loads, of data and of the generation, lies between that wait and the first push.
 
 // A thread's place among the areas of one hop.
 template <class Element, u32 kRanks>
@@ -175,7 +176,7 @@ class ShortExchange {
         has_vector_(computed(detail::number_of_thread() < detail::vectors_of<Element>(count_elements))),
         fits_(computed(detail::is_one_a_thread<Element>(to, from, count_elements, 1))) {}
 
-  // False: no such message, and nothing else may be called.
+  // False: no such message, and nothing else but prefetch may be called.
   ARB_DEVICE bool fits() const { return fits_; }
   // Asks for this thread's vector to be brought near; allowed before the previous kernel has ended.
   ARB_DEVICE void prefetch() const {

@@ -17,7 +17,8 @@
     call;                                                                                                 \
   }
 // Places for threads: CUDA C++ Programming Guide, technical specifications per compute capability.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100))
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100 && __CUDA_ARCH__ != 1010))
 #define ARB_THREADS_OF_AN_SM 2048
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define ARB_THREADS_OF_AN_SM 1024

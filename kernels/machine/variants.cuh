@@ -12,19 +12,16 @@
 // registers, as many threads fit on an SM as it has places for.
 #define ARB_ONE_VECTOR_ALLREDUCE_KERNEL(name) ARB_DETAIL_VARIANTS(name, ARB_DENSE_KERNEL)
 
-#define ARB_DETAIL_VARIANTS(name, kernel_for_2_ranks)                                                        \
-  kernel_for_2_ranks(name##__bf16_n2, (arb::name<arb::machine::bf16, 2>(params)))                            \
-      ARB_KERNEL(name##__bf16_n4, (arb::name<arb::machine::bf16, 4>(params)))                                \
-          ARB_KERNEL(name##__bf16_n8, (arb::name<arb::machine::bf16, 8>(params))) ARB_KERNEL(                \
-              name##__bf16_nx, (arb::name<arb::machine::bf16, 0>(params)))                                   \
-              kernel_for_2_ranks(name##__fp16_n2, (arb::name<arb::machine::fp16, 2>(params))) ARB_KERNEL(    \
-                  name##__fp16_n4, (arb::name<arb::machine::fp16, 4>(params)))                               \
-                  ARB_KERNEL(name##__fp16_n8, (arb::name<arb::machine::fp16, 8>(params))) ARB_KERNEL(        \
-                      name##__fp16_nx, (arb::name<arb::machine::fp16, 0>(params)))                           \
-                      kernel_for_2_ranks(name##__fp32_n2, (arb::name<arb::machine::fp32, 2>(params)))        \
-                          ARB_KERNEL(name##__fp32_n4, (arb::name<arb::machine::fp32, 4>(params)))            \
-                              ARB_KERNEL(name##__fp32_n8, (arb::name<arb::machine::fp32, 8>(params)))        \
-                                  ARB_KERNEL(name##__fp32_nx, (arb::name<arb::machine::fp32, 0>(params)))    \
-                                      ARB_KERNEL_TABLE(name, bf16_n2, bf16_n4, bf16_n8, bf16_nx, fp16_n2,    \
-                                                       fp16_n4, fp16_n8, fp16_nx, fp32_n2, fp32_n4, fp32_n8, \
-                                                       fp32_nx)
+#define ARB_DETAIL_VARIANTS(name, kernel_for_2_ranks)                                                     \
+  ARB_DETAIL_VARIANTS_OF_TYPE(name, bf16, kernel_for_2_ranks)                                             \
+  ARB_DETAIL_VARIANTS_OF_TYPE(name, fp16, kernel_for_2_ranks)                                             \
+  ARB_DETAIL_VARIANTS_OF_TYPE(name, fp32, kernel_for_2_ranks)                                             \
+  ARB_KERNEL_TABLE(name, bf16_n2, bf16_n4, bf16_n8, bf16_nx, fp16_n2, fp16_n4, fp16_n8, fp16_nx, fp32_n2, \
+                   fp32_n4, fp32_n8, fp32_nx)
+// clang-format off
+#define ARB_DETAIL_VARIANTS_OF_TYPE(name, dtype, kernel_for_2_ranks)                      \
+  kernel_for_2_ranks(name##__##dtype##_n2, (arb::name<arb::machine::dtype, 2>(params))) \
+  ARB_KERNEL(name##__##dtype##_n4, (arb::name<arb::machine::dtype, 4>(params)))         \
+  ARB_KERNEL(name##__##dtype##_n8, (arb::name<arb::machine::dtype, 8>(params)))         \
+  ARB_KERNEL(name##__##dtype##_nx, (arb::name<arb::machine::dtype, 0>(params)))
+// clang-format on

@@ -46,8 +46,11 @@ void Windows::reserve(Communicators& communicators, std::uint64_t bytes, const S
   const bool too_large = bytes_ > generous_bytes && bytes_ / 4 > bytes;
   if (bytes <= bytes_ && !too_large) return;
   bytes_ = 0;
-  communicators.deregister_windows();
-  memory_.clear();
+  {
+    const CallDeadline deadline(steps.deadline, "NCCL", "giving a window back");
+    communicators.deregister_windows();
+    memory_.clear();
+  }
   steps.agree("");  // now nobody has the old memory mapped, and it is really free
   const std::uint64_t new_bytes = size_to_hold(bytes);
   std::string problem;

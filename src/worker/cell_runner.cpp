@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "call_deadline.h"
 #include "cuda_api/error.h"
 #include "nccl_api/error.h"
 #include "reference.h"
@@ -161,21 +162,20 @@ void CellRunner::start_nccl(const Cell& cell, const CatalogRow& row) {
   const std::string problem = nccl::configuration_here(row).problem;
   if (!problem.empty()) throw nccl::Error(problem);
   if (nccl_->communicators != nullptr) return;
+  if (ranks_->oversubscribed())
+    throw nccl::Error("NCCL runs one rank a GPU: it cannot take part with virtual ranks");
   std::vector<std::uint32_t> devices;
-  for (const Rank& rank : ranks_->all()) {
-    if (std::ranges::find(devices, rank.context->ordinal()) != devices.end()) {
-      throw nccl::Error("NCCL runs one rank a GPU: it cannot take part with virtual ranks");
-    }
-    devices.push_back(rank.context->ordinal());
-  }
+  for (const Rank& rank : ranks_->all()) devices.push_back(rank.context->ordinal());
   if (Rendezvous* const rendezvous = ranks_->rendezvous()) {
     nccl::UniqueId id{};
     if (rendezvous->rank() == 0) id = nccl::make_unique_id(nccl_->library);
     id = rendezvous->gather("setting NCCL up", id).front();
     (*ranks_)[0].context->make_current();
+    const CallDeadline deadline(library_deadline(*ranks_), "NCCL", "setting communicators up");
     nccl_->communicators =
         std::make_unique<nccl::Communicators>(nccl_->library, rendezvous->rank(), rendezvous->ranks(), id);
   } else {
+    const CallDeadline deadline(library_deadline(*ranks_), "NCCL", "setting communicators up");
     nccl_->communicators = std::make_unique<nccl::Communicators>(nccl_->library, devices);
   }
   // One collective alone: it loads NCCL's kernels before any of them can wait behind another.

@@ -62,19 +62,19 @@ Ranks::Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, co
       support_(&support),
       gate_((contexts.front().make_current(), sizeof(std::uint32_t))),
       deadline_ns_(deadline_ms * 1'000'000),
-      oversubscribed_(count > contexts.size()) {
+      ranks_a_gpu_(static_cast<std::uint32_t>((count + contexts.size() - 1) / contexts.size())) {
   for (std::uint32_t rank = 0; rank < count; ++rank) add_rank(rank, contexts[rank % contexts.size()]);
 }
 
 Ranks::Ranks(const cuda::Context& context, Rendezvous& rendezvous, const SupportKernels& support,
-             std::uint64_t deadline_ms, bool oversubscribed)
+             std::uint64_t deadline_ms, std::uint32_t ranks_a_gpu)
     : rendezvous_(&rendezvous),
       retired_(std::make_shared<cuda::RetiredMemory>()),
       count_(rendezvous.ranks()),
       support_(&support),
       gate_((context.make_current(), sizeof(std::uint32_t))),
       deadline_ns_(deadline_ms * 1'000'000),
-      oversubscribed_(oversubscribed) {
+      ranks_a_gpu_(ranks_a_gpu) {
   add_rank(rendezvous.rank(), context);
   start_ = make_workspace(0, 256);
 }
@@ -174,12 +174,8 @@ Workspace Ranks::make_workspace(std::uint64_t scratch_bytes, std::uint64_t capac
 
 std::uint32_t Ranks::most_blocks(const cuda::Kernel& kernel, std::uint32_t threads) const {
   std::uint32_t most = max_blocks;
-  for (const Rank& rank : ranks_) {
-    const auto sharing = std::ranges::count_if(
-        ranks_, [&](const Rank& other) { return other.context->ordinal() == rank.context->ordinal(); });
-    most =
-        std::min(most, kernel.resident_blocks(*rank.context, threads) / static_cast<std::uint32_t>(sharing));
-  }
+  for (const Rank& rank : ranks_)
+    most = std::min(most, kernel.resident_blocks(*rank.context, threads) / ranks_a_gpu_);
   if (rendezvous_ != nullptr) {
     for (const std::uint32_t theirs : rendezvous_->gather("choosing how many blocks", most))
       most = std::min(most, theirs);

@@ -69,10 +69,10 @@ class Ranks {
   // `deadline_ms` bounds every wait on a device.
   Ranks(const std::vector<cuda::Context>& contexts, std::uint32_t count, const SupportKernels& support,
         std::uint64_t deadline_ms);
-  // One rank in this process, which meets the others at `rendezvous`. `oversubscribed`: some ranks share a GPU,
-  // on which their processes take turns of milliseconds.
+  // One rank in this process, which meets the others at `rendezvous`; `ranks_a_gpu` share each GPU at most, on which
+  // their processes may have to take turns of milliseconds.
   Ranks(const cuda::Context& context, Rendezvous& rendezvous, const SupportKernels& support,
-        std::uint64_t deadline_ms, bool oversubscribed);
+        std::uint64_t deadline_ms, std::uint32_t ranks_a_gpu);
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -89,7 +89,7 @@ class Ranks {
   [[nodiscard]] const SupportKernels& support() const { return *support_; }
   [[nodiscard]] std::vector<const cuda::Context*> contexts() const;
   // More ranks than devices: for testing, never a performance figure.
-  [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
+  [[nodiscard]] bool oversubscribed() const { return ranks_a_gpu_ > 1; }
   [[nodiscard]] std::uint64_t deadline_ns() const { return deadline_ns_; }
 
   // `scratch_bytes` behind the flags, zeros or, if `sentinel`, all bits set; for messages of up to
@@ -143,8 +143,8 @@ class Ranks {
   cuda::PinnedBuffer gate_;
   std::uint32_t opened_ = 0;
   std::uint64_t deadline_ns_;
-  bool oversubscribed_;
-  Workspace start_;  // of the barrier at which the devices of several processes meet
+  std::uint32_t ranks_a_gpu_;  // at most
+  Workspace start_;            // of the barrier at which the devices of several processes meet
 };
 
 // Records one graph a rank of this process: explicit nodes, or whatever a library launches on the ranks'

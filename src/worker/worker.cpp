@@ -172,7 +172,10 @@ class Worker {
     for (const std::uint32_t ordinal : config_.devices) {
       if (std::ranges::find(distinct, ordinal) == distinct.end()) distinct.push_back(ordinal);
     }
-    oversubscribed_ = distinct.size() < config_.devices.size();
+    for (const std::uint32_t ordinal : distinct) {
+      ranks_a_gpu_ =
+          std::max(ranks_a_gpu_, static_cast<std::uint32_t>(std::ranges::count(config_.devices, ordinal)));
+    }
     if (rendezvous_ != nullptr) distinct = {config_.devices[config_.rank]};
     for (const std::uint32_t ordinal : distinct) contexts_.emplace_back(ordinal);
     code_ = std::make_unique<Code>(config_.bundle_folders, architecture, contexts_);
@@ -204,7 +207,7 @@ class Worker {
     if (!config_.nccl_library.empty()) open_nccl();
     if (rendezvous_ != nullptr) {
       ranks_ = std::make_unique<Ranks>(contexts_.front(), *rendezvous_, code_->support(), config_.deadline_ms,
-                                       oversubscribed_);
+                                       ranks_a_gpu_);
     } else {
       ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
                                        code_->support(), config_.deadline_ms);
@@ -215,7 +218,7 @@ class Worker {
   WorkerConfig config_;
   const ArbPeer* callbacks_;
   std::uint64_t l2_bytes_ = 0;
-  bool oversubscribed_ = false;
+  std::uint32_t ranks_a_gpu_ = 1;  // at most
   // In the order in which they need one another: destroyed from the bottom up.
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<cuda::Context> contexts_;

@@ -1,6 +1,6 @@
 // A worker process a rank on real GPUs: the same cells as with all ranks in one process, right and with the
-// same bits; memory shared both ways; one worker killed. Where there is one GPU two ranks share it: their processes
-// take turns, so such cells are fewer and have no times. This process itself stays without CUDA.
+// same bits; memory shared both ways; one worker killed. Where no two GPUs reach each other two ranks share
+// one: their processes take turns, so such cells are fewer, and marked, and their samples mean nothing. This process itself stays without CUDA.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -85,7 +85,7 @@ class Processes : public testing::Test {
   }
 
   std::vector<DeviceInfo> gpus_;
-  bool shared_ = false;  // one GPU, twice
+  bool shared_ = false;  // both ranks on one GPU
   BundleSet bundles_;
 };
 
@@ -144,7 +144,7 @@ TEST_F(Processes, EveryContenderIsRightAndHasTheBitsOfThreads) {
 TEST_F(Processes, NcclIsRight) {
   need_bundles();
   if (IsSkipped()) return;
-  if (shared_) GTEST_SKIP() << "NCCL takes a GPU a rank, and there is one";
+  if (shared_) GTEST_SKIP() << "NCCL takes a GPU a rank, and no two here reach each other";
   WorkerSetup asked = setup(World::processes, 2);
   asked.nccl_libraries = nccl_candidates({});
   asked.nccl_alternatives = true;

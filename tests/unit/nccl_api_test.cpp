@@ -587,6 +587,19 @@ TEST(NcclWindowsDeathTest, ARegistrationThatHangsEndsTheProcessWithASentence) {
               "did not come back from registering a window within 50 ms");
 }
 
+TEST(NcclWindowsDeathTest, GivingOneBackThatHangsEndsTheProcessWithASentence) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const Fake fake;
+  Walk walk{.deadline = std::chrono::milliseconds(50)};
+  Windows windows;
+  Communicators communicators(fake.library, two_devices);
+  windows.reserve(communicators, 1, walk.of());
+  fake.hang("free");
+  EXPECT_EXIT(windows.reserve(communicators, 4 << 20, walk.of()), testing::ExitedWithCode(2),
+              "NCCL did not come back from giving a window back within 50 ms");
+  fake.hang("nothing");  // this process has one to give back as well
+}
+
 TEST(NcclWindows, ALibraryWithoutThemSaysSo) {
   const Library library = Library::open(fakes + "/nccl-no-windows/libnccl.so.2");
   EXPECT_EQ(library.window_problem(),

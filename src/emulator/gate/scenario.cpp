@@ -36,12 +36,19 @@ enum class CountClass : std::uint8_t {
   odd,
   vectors,
   most,
-  few_vectors,  // often one for a thread or none, which may have a way of its own through a kernel
-  equal_shares  // as many whole vectors for every rank
+  few_vectors,
+  equal_shares,  // as many whole vectors for every rank
 };
-constexpr std::uint32_t count_classes = 14;
-// Tensors at a boundary of 16 bytes are what people have: two of five.
-constexpr std::uint32_t alignment_levels = 5;
+// Whole vectors, often one for a thread or none, may have a way of their own through a kernel, and are what people
+// have: so they come more than once.
+constexpr std::array count_levels{
+    CountClass::zero,        CountClass::one,          CountClass::two,         CountClass::three,
+    CountClass::seven,       CountClass::eight,        CountClass::nine,        CountClass::below_ranks,
+    CountClass::above_ranks, CountClass::odd,          CountClass::vectors,     CountClass::most,
+    CountClass::few_vectors, CountClass::equal_shares, CountClass::few_vectors, CountClass::equal_shares};
+constexpr std::array alignment_levels{Alignment::vector,       Alignment::word,
+                                      Alignment::same_element, Alignment::any_element,
+                                      Alignment::one_stranger, Alignment::vector};
 
 // Levels of the factors, in the order of Levels below.
 constexpr std::size_t factor_count = 9;
@@ -49,7 +56,15 @@ using Levels = std::array<std::uint32_t, factor_count>;
 
 Levels level_counts(const CatalogRow& row) {
   const auto teams = static_cast<std::uint32_t>(teams_of(row).size());
-  return {teams, 3, count_classes, row.in_place ? 2u : 1u, alignment_levels, 5, 2, 2, 2};
+  return {teams,
+          3,
+          static_cast<std::uint32_t>(count_levels.size()),
+          row.in_place ? 2u : 1u,
+          static_cast<std::uint32_t>(alignment_levels.size()),
+          5,
+          2,
+          2,
+          2};
 }
 
 std::uint64_t count_of(CountClass count_class, std::uint32_t ranks, Dtype dtype, Random& random) {
@@ -81,7 +96,7 @@ std::uint64_t count_of(CountClass count_class, std::uint32_t ranks, Dtype dtype,
     case CountClass::few_vectors:
       return (1 + random.below(4)) * (16 / bytes);
     case CountClass::equal_shares:
-      return (1 + random.below(2)) * ranks * (16 / bytes);
+      return (1 + random.below(static_cast<std::uint32_t>(most_words / 4 / ranks))) * ranks * (16 / bytes);
     case CountClass::most:
       break;
   }
@@ -95,14 +110,28 @@ Scenario scenario_of(const CatalogRow& row, const Levels& levels, Random& random
   scenario.ranks = team.ranks;
   scenario.island_ranks = team.island_ranks;
   scenario.dtype = all_dtypes[levels[1]];
-  scenario.count = count_of(static_cast<CountClass>(levels[2]), scenario.ranks, scenario.dtype, random);
+  scenario.count = count_of(count_levels[levels[2]], scenario.ranks, scenario.dtype, random);
   scenario.place = levels[3] == 0 ? Place::out : Place::in;
-  scenario.alignment = static_cast<Alignment>(levels[4] % (alignment_levels - 1));
+  scenario.alignment = alignment_levels[levels[4]];
   scenario.grid = static_cast<Grid>(levels[5]);
   scenario.values = static_cast<Values>(levels[6]);
   scenario.start = static_cast<Start>(levels[7]);
   scenario.counts = static_cast<Counts>(levels[8]);
   return scenario;
+}
+
+// Of a call that follows another: anything up to the scenario's, or of the kinds that may have a way of their own.
+std::uint64_t changed_count(const Scenario& scenario, Random& random) {
+  switch (random.below(3)) {
+    case 0:
+      return random.below(static_cast<std::uint32_t>(scenario.count) + 1);
+    case 1:
+      return std::min(scenario.count,
+                      count_of(CountClass::few_vectors, scenario.ranks, scenario.dtype, random));
+    default:
+      return std::min(scenario.count,
+                      count_of(CountClass::equal_shares, scenario.ranks, scenario.dtype, random));
+  }
 }
 
 LaunchShape draw_shape(Grid grid, Random& random) {
@@ -306,8 +335,12 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
   machine.reset(ranks, threads);
 
   const std::uint64_t common = 2 * width * random.below(8) + width;
-  const auto draw_offset = [&]() -> std::uint64_t {
+  const std::uint32_t stranger = random.below(ranks);
+  const auto draw_offset = [&](std::optional<std::uint32_t> rank) -> std::uint64_t {
     switch (scenario.alignment) {
+      case Alignment::one_stranger:
+        if (rank == stranger) break;
+        [[fallthrough]];
       case Alignment::vector:
         return std::uint64_t{16} * random.below(4);
       case Alignment::word:
@@ -355,26 +388,24 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
   std::vector<Tensors> tensors(calls);
   for (std::uint32_t call = 0; call < calls; ++call) {
     Tensors& t = tensors[call];
-    t.count = scenario.counts == Counts::same || call == 0
-                  ? scenario.count
-                  : random.below(static_cast<std::uint32_t>(scenario.count) + 1);
+    t.count = scenario.counts == Counts::same || call == 0 ? scenario.count : changed_count(scenario, random);
     const std::string number = in_a_row ? " of call " + std::to_string(call + 1) : "";
     if (!in_a_row && call > 0) {
       t.params = tensors[0].params;
     } else {
       t.params = common_params;
       const u64 stride = (most_bytes + 511) / 256 * 256;
-      const u64 offset = draw_offset();
+      const u64 offset = draw_offset({});
       char* inputs =
           symmetric ? machine.allocate("input" + number, most_bytes, offset, stride, input_traits) : nullptr;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         KernelParams& p = t.params[rank];
-        char* input =
-            symmetric ? inputs + rank * stride
-                      : machine.allocate_for(rank, "input" + number, most_bytes, draw_offset(), input_traits);
+        char* input = symmetric ? inputs + rank * stride
+                                : machine.allocate_for(rank, "input" + number, most_bytes, draw_offset(rank),
+                                                       input_traits);
         p.input = input;
         p.output = in_place ? input
-                            : machine.allocate_for(rank, "output" + number, most_bytes, draw_offset(),
+                            : machine.allocate_for(rank, "output" + number, most_bytes, draw_offset(rank),
                                                    private_traits);
         if (symmetric) p.inputs = {inputs, stride};
       }
@@ -479,7 +510,8 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
 }
 
 std::string describe(const Scenario& scenario) {
-  constexpr std::array alignments{"16-byte", "4-byte", "one element", "any element"};
+  constexpr std::array alignments{"16-byte", "4-byte", "one element", "any element",
+                                  "16-byte but for one rank"};
   constexpr std::array grids{"single", "one block", "many blocks", "mixed", "changing"};
   std::string text(scenario.row->contender);
   text.append(" ").append(name_of(scenario.dtype)).append(" x ").append(std::to_string(scenario.ranks));

@@ -16,9 +16,9 @@
 
 namespace arb::gate {
 
-// How tensors lie: on 16 bytes, on 4, all on one odd element, or each on an element of its own (symmetric
-// tensors share theirs).
-enum class Alignment : std::uint8_t { vector, word, same_element, any_element };
+// How tensors lie: on 16 bytes, on 4, all on one odd element, each on an element of its own, or on 16 bytes but for
+// one rank's (symmetric tensors share theirs).
+enum class Alignment : std::uint8_t { vector, word, same_element, any_element, one_stranger };
 // Which blocks and threads launch, at most 16 a rank.
 enum class Grid : std::uint8_t { single, one_block, many_blocks, mixed, changing };
 enum class Values : std::uint8_t { random, special };

@@ -80,7 +80,13 @@ inline void wait_for_previous_kernel(Site site) {
 
 // The value; when it is computed is of no interest here.
 template <class T>
-T computed(T value) {
+T* computed(T* pointer) {
+  return pointer;
+}
+inline u64 computed(u64 value) {
+  return value;
+}
+inline bool computed(bool value) {
   return value;
 }
 
