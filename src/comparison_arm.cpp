@@ -82,7 +82,19 @@ std::string ArmSpec::label() const {
   if (text.empty()) return "as is";
   if (!toolkit.empty() && text == "toolkit=" + toolkit) return toolkit;
   if (!contender.empty() && text == "contender=" + contender) return contender;
-  return text;
+  constexpr std::size_t long_label = 32;
+  if (text.size() <= long_label) return text;
+  // Of every path its last part.
+  std::string label;
+  for (const std::string& part : split_list(text)) {
+    const std::size_t equal = part.find('=');
+    const std::size_t slash = part.find_last_of('/', part.size() - 2);
+    if (!label.empty()) label += ',';
+    label += slash == std::string::npos || slash < equal
+                 ? part
+                 : part.substr(0, equal + 1) + ".../" + part.substr(slash + 1);
+  }
+  return label;
 }
 
 ArmSpec arm_from(const std::vector<std::string>& texts) {

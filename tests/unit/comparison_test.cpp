@@ -40,6 +40,10 @@ TEST(Arm, ReadsEveryKind) {
   EXPECT_EQ(arm_from({"bundle=13.0-nvcc"}).toolkit, "13.0-nvcc");
   EXPECT_EQ(arm_from({"toolkit=12.8"}).label(), "12.8");
   EXPECT_EQ(arm_from({}).label(), "as is");
+  EXPECT_EQ(arm_from({"bundle=/a/13.0-nvrtc"}).label(), "bundle=/a/13.0-nvrtc");
+  EXPECT_EQ(arm_from({"bundle=/somewhere/far/away/from/here/13.0-nvrtc", "NCCL_ALGO=Tree"}).label(),
+            "bundle=.../13.0-nvrtc,NCCL_ALGO=Tree");
+  EXPECT_EQ(arm_from({"nccl=/usr/lib/x86_64-linux-gnu/nccl-2.28.9/"}).label(), "nccl=.../nccl-2.28.9/");
 }
 
 TEST(Arm, VariablesMayHoldCommas) {
