@@ -15,12 +15,16 @@ namespace arb::machine {
 
 namespace detail {
 
+// Of a loop of stores to all peers: unrolled for any number of them it would keep too many addresses at hand.
+template <u32 kRanks>
+constexpr u32 stores_unroll = kRanks == 0 ? 1 : Peers<kRanks>::most;
+
 // Stores one vector into this rank's area of every peer.
 template <u32 kRanks>
 ARB_DEVICE void push_to_all(const Peers<kRanks>& peers, u32 index, const Vector& vector) {
-#pragma unroll
+#pragma unroll stores_unroll < kRanks>
   for (u32 k = 0; k < Peers<kRanks>::most; ++k)
-    if (peers.has(k)) store_relaxed_system(peers.to[k] + index, vector);
+    if (peers.has(k)) store_relaxed_system(peers.to(k) + index, vector);
 }
 
 // Waits for one vector of every peer, puts the sentinel back and adds them and `own` in member order.
@@ -30,9 +34,9 @@ ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32
   constexpr u32 most = Peers<kRanks>::most;
   Vector part[most];
   wait_all_arrived<kRanks>(part, peers, index, context, phase);
-#pragma unroll
+#pragma unroll stores_unroll < kRanks>
   for (u32 k = 0; k < most; ++k)
-    if (peers.has(k)) refill_one(peers.from[k] + index, refill);
+    if (peers.has(k)) refill_one(peers.from(k) + index, refill);
   Vector in_order[most + 1];
 #pragma unroll
   for (u32 r = 0; r <= most; ++r) {
@@ -94,8 +98,8 @@ namespace by_vector {
 //
 // With two vectors or less for each thread, a thread pushes a vector and then waits for the same one (faster than
 // in halves in a trial at 4 MiB on 2x H200, which is not among the results). With more, half the threads push and
-// half receive, so that nobody's pushes wait for an arrival; unless in place, where only the thread that has pushed a vector may overwrite it, or in blocks of
-// one thread, which has no half.
+// half receive, so that nobody's pushes wait for an arrival; unless in place, where only the thread that has pushed
+// a vector may overwrite it, or in blocks of one thread, which has no half.
 template <class Element, u32 kRanks, class MailOf>
 ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements, MailOf mail_of,
                                  const WaitContext& context, Phase phase, Site refill) {
@@ -226,7 +230,7 @@ class ShortShares {
     if (!has_vector_) return;
 #pragma unroll
     for (u32 k = 0; k < most_peers; ++k)
-      theirs_[k] = detail::load_whole(from_ + hop_.peers().number(k) * share_vectors_);
+      theirs_[k] = detail::load_whole(from_ + hop_.peers().target(k) * share_vectors_);
     own_ = detail::as_payload(detail::load_whole(from_ + hop_.peers().member * share_vectors_));
   }
   // Pushes every peer's share into this rank's area of that peer.
@@ -235,7 +239,7 @@ class ShortShares {
     if (!has_vector_) return;
 #pragma unroll
     for (u32 k = 0; k < most_peers; ++k)
-      detail::store_relaxed_system(hop_.peers().to[k], detail::as_payload(theirs_[k]));
+      detail::store_relaxed_system(hop_.peers().to(k), detail::as_payload(theirs_[k]));
   }
   // The team's sum of the own share, as payload.
   ARB_DEVICE detail::Vector reduce(const WaitContext& context, Phase phase, Site refill) const {
@@ -253,7 +257,7 @@ class ShortShares {
     detail::wait_all_arrived<kRanks>(theirs_, hop_.peers(), 0, context, phase);
 #pragma unroll
     for (u32 k = 0; k < most_peers; ++k) {
-      detail::refill_one(hop_.peers().from[k], refill);
+      detail::refill_one(hop_.peers().from(k), refill);
       detail::store_whole(to_ + hop_.peers().number(k) * share_vectors_, theirs_[k]);
     }
   }

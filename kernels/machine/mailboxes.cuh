@@ -29,60 +29,90 @@ struct Mailboxes {
 
 namespace detail {
 
-// The other members of a team as this one sees them, in member order: peer k is member k, or k + 1 from this one's
-// own number on.
-template <u32 kRanks>
-struct Peers {
-  static constexpr u32 most = (kRanks == 0 ? max_ranks : kRanks) - 1;
-  Vector* to[most];    // this rank's area in the peer's memory
-  Vector* from[most];  // the peer's area in this rank's memory
+// The other members of a team as this one counts them. Those that it reads from come in member order: number(k) is k,
+// or k + 1 from its own number on. Those that it writes to begin with the next one: members that all wrote to the
+// same one first would share its link.
+struct PeerNumbers {
   u32 member;
   u32 members;
   u32 first_rank;
   u32 rank_step;
 
-  // Areas from vector `index` on.
+  ARB_DEVICE u32 number(u32 k) const { return k < member ? k : k + 1; }
+  ARB_DEVICE u32 target(u32 k) const {
+    const u32 next = member + 1 + k;
+    return next < members ? next : next - members;
+  }
+  ARB_DEVICE u32 rank_of(u32 k) const { return first_rank + number(k) * rank_step; }
+};
+
+// Their areas from a vector on: to(k) is this rank's in the memory of member target(k), from(k) that of member
+// number(k) in this rank's. With a fixed number of members all addresses are at hand.
+template <u32 kRanks>
+struct Peers : PeerNumbers {
+  static constexpr u32 most = kRanks - 1;
+
   ARB_DEVICE Peers(const Mailboxes& mail, u32 index)
-      : member(mail.member),
-        members(kRanks == 0 ? mail.members : kRanks),
-        first_rank(mail.first_rank),
-        rank_step(mail.rank_step) {
+      : PeerNumbers{mail.member, kRanks, mail.first_rank, mail.rank_step} {
 #pragma unroll
     for (u32 k = 0; k < most; ++k) {
-      if (!has(k)) continue;
-      to[k] = reinterpret_cast<Vector*>(mail.area(number(k), member)) + index;
-      from[k] = reinterpret_cast<Vector*>(mail.area(member, number(k))) + index;
+      to_[k] = reinterpret_cast<Vector*>(mail.area(target(k), member)) + index;
+      from_[k] = reinterpret_cast<Vector*>(mail.area(member, number(k))) + index;
     }
   }
 
+  ARB_DEVICE bool has(u32) const {
+    return true;
+  }
+  ARB_DEVICE Vector* to(u32 k) const {
+    return to_[k];
+  }
+  ARB_DEVICE Vector* from(u32 k) const {
+    return from_[k];
+  }
   // To areas that lie `bytes` further on in every rank's memory.
   ARB_DEVICE void move(u64 bytes) {
 #pragma unroll
     for (u32 k = 0; k < most; ++k) {
-      if (!has(k)) continue;
-      to[k] = reinterpret_cast<Vector*>(reinterpret_cast<char*>(to[k]) + bytes);
-      from[k] = reinterpret_cast<Vector*>(reinterpret_cast<char*>(from[k]) + bytes);
+      to_[k] = reinterpret_cast<Vector*>(reinterpret_cast<char*>(to_[k]) + bytes);
+      from_[k] = reinterpret_cast<Vector*>(reinterpret_cast<char*>(from_[k]) + bytes);
     }
   }
   // Has all addresses computed by here.
   ARB_DEVICE void settle() {
 #pragma unroll
     for (u32 k = 0; k < most; ++k) {
-      if (!has(k)) continue;
-      to[k] = computed(to[k]);
-      from[k] = computed(from[k]);
+      to_[k] = computed(to_[k]);
+      from_[k] = computed(from_[k]);
     }
   }
 
-  ARB_DEVICE bool has(u32 k) const {
-    return kRanks != 0 || k + 1 < members;
+ private:
+  Vector* to_[most];
+  Vector* from_[most];
+};
+
+// Any number of members: so many addresses would not fit into registers.
+template <>
+struct Peers<0> : PeerNumbers {
+  static constexpr u32 most = max_ranks - 1;
+
+  ARB_DEVICE Peers(const Mailboxes& mail, u32 index)
+      : PeerNumbers{mail.member, mail.members, mail.first_rank, mail.rank_step}, mail_(mail), index_(index) {}
+
+  ARB_DEVICE bool has(u32 k) const { return k + 1 < members; }
+  ARB_DEVICE Vector* to(u32 k) const {
+    return reinterpret_cast<Vector*>(mail_.area(target(k), member)) + index_;
   }
-  ARB_DEVICE u32 number(u32 k) const {
-    return k < member ? k : k + 1;
+  ARB_DEVICE Vector* from(u32 k) const {
+    return reinterpret_cast<Vector*>(mail_.area(member, number(k))) + index_;
   }
-  ARB_DEVICE u32 rank_of(u32 k) const {
-    return first_rank + number(k) * rank_step;
-  }
+  ARB_DEVICE void move(u64 bytes) { mail_.base += bytes; }
+  ARB_DEVICE void settle() {}
+
+ private:
+  Mailboxes mail_;
+  u32 index_;
 };
 
 // A word as payload: never the sentinel.

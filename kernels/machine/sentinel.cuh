@@ -120,7 +120,7 @@ ARB_DEVICE void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peer
     u32 missing = most;
 #pragma unroll
     for (u32 k = 0; k < most; ++k)
-      if (peers.has(k)) part[k] = load_relaxed_system(peers.from[k] + index);
+      if (peers.has(k)) part[k] = load_relaxed_system(peers.from(k) + index);
 #pragma unroll
     for (u32 k = 0; k < most; ++k)
       if (peers.has(k) && !arrived(part[k])) missing = k;

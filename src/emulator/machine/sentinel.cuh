@@ -93,7 +93,7 @@ template <u32 kRanks>
 void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& peers, u32 index,
                       const WaitContext& context, Phase phase) {
   for (u32 k = 0; k < Peers<kRanks>::most; ++k)
-    if (peers.has(k)) part[k] = wait_arrived(peers.from[k] + index, context, {phase, peers.rank_of(k)});
+    if (peers.has(k)) part[k] = wait_arrived(peers.from(k) + index, context, {phase, peers.rank_of(k)});
 }
 
 }  // namespace arb::machine::detail
