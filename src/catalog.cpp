@@ -202,10 +202,10 @@ Schedule copy_ring_schedule(const Call& call, LaunchShape shape) {
 // ring at 32M (101 us against 111, in the shapes of that run) and above.
 //
 // Derived, not measured, for n > 2: a rank sends (n-1) S in one shot and 2 (n-1)/n S in two, and the second hop costs
-// what it costs on 2 ranks, where both send the same: 1.37 us at 1K (3.16 - 1.79), in which that machine sends 480 KB
-// at its 350 GB/s a rank. So two shots win from (n-1) S - 2 (n-1)/n S = 480 KB on: 320 KB on 4 ranks, 91 KB on 8. A
-// machine with slower links crosses over earlier: that is what a tuning is for. Ring and two shots send the same bytes
-// on any number of ranks, so the ring takes over where it does on 2.
+// what it costs on 2 ranks, where both send the same: 1.37 us at 1K (3.16 - 1.79 in that run; both have become quicker
+// since), in which that machine sends 480 KB at its 350 GB/s a rank. So two shots win from (n-1) S - 2 (n-1)/n S =
+// 480 KB on: 320 KB on 4 ranks, 91 KB on 8. A machine with slower links crosses over earlier: that is what a tuning is
+// for. Ring and two shots send the same bytes on any number of ranks, so the ring takes over where it does on 2.
 std::string_view default_choice(const Team& team, std::uint64_t bytes) {
   constexpr std::uint64_t ring_from_bytes = 32ull << 20;
   constexpr std::uint64_t bytes_worth_a_hop = 480ull << 10;

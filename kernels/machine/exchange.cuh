@@ -22,7 +22,8 @@ constexpr u32 stores_unroll = kRanks == 0 ? 1 : Peers<kRanks>::most;
 // Stores one vector into this rank's area of every peer.
 template <u32 kRanks>
 ARB_DEVICE void push_to_all(const Peers<kRanks>& peers, u32 index, const Vector& vector) {
-#pragma unroll stores_unroll < kRanks>
+  [[maybe_unused]] constexpr u32 unroll = stores_unroll<kRanks>;
+#pragma unroll unroll
   for (u32 k = 0; k < Peers<kRanks>::most; ++k)
     if (peers.has(k)) store_relaxed_system(peers.to(k) + index, vector);
 }
@@ -34,7 +35,8 @@ ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32
   constexpr u32 most = Peers<kRanks>::most;
   Vector part[most];
   wait_all_arrived<kRanks>(part, peers, index, context, phase);
-#pragma unroll stores_unroll < kRanks>
+  [[maybe_unused]] constexpr u32 unroll = stores_unroll<kRanks>;
+#pragma unroll unroll
   for (u32 k = 0; k < most; ++k)
     if (peers.has(k)) refill_one(peers.from(k) + index, refill);
   Vector in_order[most + 1];

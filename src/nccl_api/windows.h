@@ -40,8 +40,8 @@ class Windows {
     std::function<void(std::size_t rank)> make_current;
     // Meets the other processes; throws in all of them where one has a problem, which is a sentence.
     std::function<void(const std::string& problem)> agree;
-    // How long NCCL may take to register or to give back; past it the process ends with a sentence on stderr, status 2: NCCL
-    // waits for the other ranks with no deadline of its own.
+    // How long NCCL may take to register or to give back; past it the process ends with a sentence on stderr,
+    // status 2: NCCL waits for the other ranks with no deadline of its own.
     std::chrono::milliseconds deadline;
   };
 
