@@ -35,13 +35,13 @@
 namespace arb {
 
 // A rank's areas: for each of two slots those of the three hops.
-struct IslandAreas {
+struct HierarchicalAreas {
   const KernelParams& params;
   u32 members;
   u32 islands;
   u64 area_bytes;
 
-  ARB_DEVICE IslandAreas(const KernelParams& call, u32 island_members, u32 island_count)
+  ARB_DEVICE HierarchicalAreas(const KernelParams& call, u32 island_members, u32 island_count)
       : params(call),
         members(island_members),
         islands(island_count),
@@ -71,7 +71,7 @@ struct IslandAreas {
 template <class Element, u32 kMembers, u32 kIslands>
 ARB_DEVICE bool short_hierarchical(const KernelParams& params) {
   using namespace machine;
-  const IslandAreas areas(params, kMembers, kIslands);
+  const HierarchicalAreas areas(params, kMembers, kIslands);
   const WaitContext context = wait_context(params);
   ShortShares<Element, kMembers> shares(params.output, params.input, params.count_elements,
                                         areas.scattered(0), areas.slot_bytes(), areas.to_gather_bytes());
@@ -118,7 +118,7 @@ ARB_DEVICE void hierarchical(const KernelParams& params) {
   const bool is_whole = whole_message<Element>(count).end < members;
   const u32 shares = is_whole ? 1 : members;
   const u32 own_share = is_whole ? 0 : params.rank % members;
-  const IslandAreas areas(params, members, islands);
+  const HierarchicalAreas areas(params, members, islands);
   const Mailboxes scattered = areas.scattered(slot);
   const Mailboxes across = areas.across(slot);
   const Mailboxes gathered = is_whole ? areas.nobody() : areas.gathered(slot);

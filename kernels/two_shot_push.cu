@@ -24,7 +24,7 @@ namespace arb {
 
 // Short messages, without a branch that they do not need. False: this is none, and nothing was done.
 template <class Element, u32 kRanks>
-ARB_DEVICE bool two_short_shots(const KernelParams& params) {
+ARB_DEVICE bool short_two_shot_push(const KernelParams& params) {
   using namespace machine;
   const u64 area_bytes = share_area_bytes(params.capacity_bytes, kRanks);
   const u64 slot_bytes = kRanks * area_bytes;
@@ -49,7 +49,7 @@ template <class Element, u32 kRanks>
 ARB_DEVICE void two_shot_push(const KernelParams& params) {
   using namespace machine;
   if constexpr (kRanks != 0) {
-    if (two_short_shots<Element, kRanks>(params)) return;
+    if (short_two_shot_push<Element, kRanks>(params)) return;
   }
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
   wait_for_previous_kernel(Site("previous kernel"));
