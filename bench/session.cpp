@@ -189,7 +189,7 @@ void Session::choose_peers() {
   peers_ = peer_programs(options_.peers, folder);
   for (const auto& [name, program] : peers_) machine_.peers.push_back(name);
   if (options_.world.value_or(World::threads) != World::processes)
-    machine_.peer_problem = "a peer runs one process a rank; add --world processes";
+    machine_.peer_problem = peer_needs_processes;
   check_peers(options_.contenders, machine_.peers);
 }
 

@@ -67,7 +67,8 @@ std::vector<NcclEntry> ask_nccls(const ListOptions& options, const Interrupt& in
 std::string why_not(const CatalogRow& row, const DriverFound& driver, const std::vector<NcclEntry>& nccls) {
   if (runs_kernels(row)) return "";
   if (!driver.problem.empty()) return driver.problem;
-  if (choose_gpus(driver, std::nullopt).devices.empty()) return choose_gpus(driver, std::nullopt).why_none;
+  const GpuChoice gpus = choose_gpus(driver, std::nullopt);
+  if (gpus.devices.empty()) return gpus.why_none;
   if (row.source == Source::peer) return "";  // nobody is asked: to import it takes long
   std::string why = "no NCCL was found; --nccl PATH takes a libnccl.so.2";
   for (const NcclEntry& nccl : nccls) {

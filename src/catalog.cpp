@@ -268,15 +268,19 @@ constexpr CatalogRow row(std::string_view contender, std::string_view kernel, Ch
   return made;
 }
 
-// NCCL as it is.
-constexpr void as_nccl(CatalogRow& r) {
-  r.source = Source::nccl;
+// Somebody else's operation, of which we know what it gives and not how.
+constexpr void as_foreign(CatalogRow& r) {
   r.scratch_bytes = no_scratch;
   r.rank_order = false;
-  r.sum_order = "NCCL's choice";
   r.roundings = rounding_per_addition;
   r.shape = no_shape;
   r.wire_bytes_theory = unknown_wire_bytes;
+}
+// NCCL as it is.
+constexpr void as_nccl(CatalogRow& r) {
+  as_foreign(r);
+  r.source = Source::nccl;
+  r.sum_order = "NCCL's choice";
 }
 // For PCIe boxes: left alone, NCCL goes through host memory between GPUs that meet only at a host bridge, and
 // takes too few channels.
@@ -285,17 +289,13 @@ constexpr std::array tuned{NcclVariable{"NCCL_P2P_LEVEL", "SYS"}, NcclVariable{"
 // torch's symmetric memory. Its kernels load all ranks' values and add them in rank order, bf16 with __hadd2, which
 // rounds each sum; so all ranks have the same bits, and they are not those of our rows.
 constexpr void as_torch(CatalogRow& r) {
+  as_foreign(r);
   r.source = Source::peer;
   r.peer = "torch";
   r.peer_script = "torch_symm_mem.py";
   r.peer_refusal = torch_one_shot_refusal;
   r.style = Style::symmetric;
-  r.scratch_bytes = no_scratch;
-  r.rank_order = false;
   r.sum_order = "rank order, rounded at every addition";
-  r.roundings = rounding_per_addition;
-  r.shape = no_shape;
-  r.wire_bytes_theory = unknown_wire_bytes;
 }
 
 constexpr std::array rows{

@@ -73,6 +73,9 @@ std::span<const CatalogRow> catalog();
 const CatalogRow* find_contender(std::string_view contender);
 // Whether the tensors of an NCCL contender lie in a symmetric window, which NCCL has from 2.27 on.
 bool needs_windows(const CatalogRow& row);
+// Why a peer's row does not run where one process holds all ranks.
+inline constexpr std::string_view peer_needs_processes =
+    "a peer runs one process a rank; add --world processes";
 // Whether what runs for a row is a kernel of ours, from a bundle.
 bool runs_kernels(const CatalogRow& row);
 // Why a row cannot reduce such a message, one sentence; empty: nothing is known against it.

@@ -209,8 +209,7 @@ WorkerBackend::Member& WorkerBackend::peer_member(const CatalogRow& row) {
   made->peer = row.peer;
   made->config.peer = row.peer;
   if (!setup_.peers.contains(made->peer)) made->problem = fmt::format("no --peer names {}", row.peer);
-  if (setup_.world != World::processes)
-    made->problem = "a peer runs one process a rank; add --world processes";
+  if (setup_.world != World::processes) made->problem = peer_needs_processes;
   members_.push_back(std::move(made));
   return *members_.back();
 }

@@ -2,25 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "call_deadline.h"
 #include "nccl_api/entries.h"
+#include "size_to_hold.h"
 
 namespace arb::nccl {
 namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
-
-// Doubling keeps registrations few; what is large is held exactly.
-std::uint64_t size_to_hold(std::uint64_t bytes) {
-  constexpr std::uint64_t least_bytes = 2 * mib;
-  constexpr std::uint64_t most_doubled_bytes = 256 * mib;
-  if (bytes <= most_doubled_bytes) return std::bit_ceil(std::max(bytes, least_bytes));
-  return (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
-}
 
 }  // namespace
 

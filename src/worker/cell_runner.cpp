@@ -122,7 +122,7 @@ Workspace& CellRunner::workspace_for(const CatalogRow& row, std::uint64_t bytes)
 
 std::string CellRunner::peer_problem(const Cell& cell, const CatalogRow& row) const {
   if (peer_ == nullptr) return fmt::format("this worker does not bring {}", row.peer);
-  if (ranks_->rendezvous() == nullptr) return "a peer runs one process a rank; add --world processes";
+  if (ranks_->rendezvous() == nullptr) return std::string(peer_needs_processes);
   return std::string(refusal_of(row, {cell.dtype, cell.ranks, cell.bytes, cell.place}));
 }
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <utility>
 
 #include "call_deadline.h"
+#include "size_to_hold.h"
 
 namespace arb::worker {
 namespace {
@@ -22,14 +22,6 @@ std::string line_of(const Text& text) {
   const std::size_t first = line.find_first_not_of(' ');
   if (first == std::string::npos) return "";
   return line.substr(first, line.find_last_not_of(' ') - first + 1);
-}
-
-// Sharing is slow and a meeting of all ranks: doubling keeps it rare; what is large is held exactly.
-std::uint64_t size_to_hold(std::uint64_t bytes) {
-  constexpr std::uint64_t mib = 1 << 20;
-  constexpr std::uint64_t most_doubled_bytes = 256 * mib;
-  if (bytes <= most_doubled_bytes) return std::bit_ceil(std::max(bytes, 2 * mib));
-  return (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
 }
 
 }  // namespace

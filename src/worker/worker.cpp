@@ -72,6 +72,13 @@ std::string kernel_driver_version() {
   return "";
 }
 
+std::uint32_t most_ranks_of_a_gpu(const std::vector<std::uint32_t>& device_of_rank) {
+  std::ptrdiff_t most = 0;
+  for (const std::uint32_t ordinal : device_of_rank)
+    most = std::max(most, std::ranges::count(device_of_rank, ordinal));
+  return static_cast<std::uint32_t>(most);
+}
+
 // Everything that a worker holds; built at the first request so that an error has somebody to go to.
 class Worker {
  public:
@@ -172,10 +179,6 @@ class Worker {
     for (const std::uint32_t ordinal : config_.devices) {
       if (std::ranges::find(distinct, ordinal) == distinct.end()) distinct.push_back(ordinal);
     }
-    for (const std::uint32_t ordinal : distinct) {
-      ranks_a_gpu_ =
-          std::max(ranks_a_gpu_, static_cast<std::uint32_t>(std::ranges::count(config_.devices, ordinal)));
-    }
     if (rendezvous_ != nullptr) distinct = {config_.devices[config_.rank]};
     for (const std::uint32_t ordinal : distinct) contexts_.emplace_back(ordinal);
     code_ = std::make_unique<Code>(config_.bundle_folders, architecture, contexts_);
@@ -207,7 +210,7 @@ class Worker {
     if (!config_.nccl_library.empty()) open_nccl();
     if (rendezvous_ != nullptr) {
       ranks_ = std::make_unique<Ranks>(contexts_.front(), *rendezvous_, code_->support(), config_.deadline_ms,
-                                       ranks_a_gpu_);
+                                       most_ranks_of_a_gpu(config_.devices));
     } else {
       ranks_ = std::make_unique<Ranks>(contexts_, static_cast<std::uint32_t>(config_.devices.size()),
                                        code_->support(), config_.deadline_ms);
@@ -218,7 +221,6 @@ class Worker {
   WorkerConfig config_;
   const ArbPeer* callbacks_;
   std::uint64_t l2_bytes_ = 0;
-  std::uint32_t ranks_a_gpu_ = 1;  // at most
   // In the order in which they need one another: destroyed from the bottom up.
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<cuda::Context> contexts_;

@@ -122,16 +122,10 @@ Scenario scenario_of(const CatalogRow& row, const Levels& levels, Random& random
 
 // Of a call that follows another: anything up to the scenario's, or of the kinds that may have a way of their own.
 std::uint64_t changed_count(const Scenario& scenario, Random& random) {
-  switch (random.below(3)) {
-    case 0:
-      return random.below(static_cast<std::uint32_t>(scenario.count) + 1);
-    case 1:
-      return std::min(scenario.count,
-                      count_of(CountClass::few_vectors, scenario.ranks, scenario.dtype, random));
-    default:
-      return std::min(scenario.count,
-                      count_of(CountClass::equal_shares, scenario.ranks, scenario.dtype, random));
-  }
+  const std::uint32_t kind = random.below(3);
+  if (kind == 0) return random.below(static_cast<std::uint32_t>(scenario.count) + 1);
+  const CountClass chosen = kind == 1 ? CountClass::few_vectors : CountClass::equal_shares;
+  return std::min(scenario.count, count_of(chosen, scenario.ranks, scenario.dtype, random));
 }
 
 LaunchShape draw_shape(Grid grid, Random& random) {
