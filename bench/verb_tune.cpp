@@ -99,10 +99,8 @@ void Tune::check() const {
   for (const std::string& name : run.contenders) {
     const CatalogRow* row = find_contender(name);
     if (row->source == Source::nccl || can_be_chosen(*row, 1)) continue;
-    throw UsageError(
-        fmt::format("{} cannot be chosen: it is no kernel of ours that runs in place and needs no tensors in "
-                    "symmetric memory",
-                    name));
+    throw UsageError(fmt::format(
+        "{} cannot be chosen: it is no kernel of ours that needs no tensors in symmetric memory", name));
   }
 }
 

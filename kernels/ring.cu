@@ -1,25 +1,27 @@
 // Ring allreduce on the SMs: each rank writes to one neighbour only, so links carry one stream each way.
 //
-// The message is n shards; block b does part b of every shard on every rank, as a ring of its own with its own
-// flags. next = rank + 1, previous = rank - 1 (mod n); all writes go to next.
-//   reduce   step s = 0 .. n - 2: shard (rank - s) goes to next: at s = 0 the own input, later what previous sent in
-//            step s - 1 plus the own input, rounded. Then a block barrier and a release of flag (reduce, b, s).
-//            Before it uses what previous sent, a block acquires that flag and passes a barrier.
-//   turn     shard (rank + 1) is complete when the own input is added to what step n - 2 brought: it goes to the
-//            output and, as step 0 of the gather, to next.
-//   gather   step s = 0 .. n - 2: what previous sent goes to the output and, but for the last step, on to next.
+// The message is n shards; a block does its chunks of every shard on every rank, as a ring of its own with its own flags.
+// next = rank + 1, previous = rank - 1 (mod n); all writes go to next. A chunk passes 2n - 1 stages, s = 0 .. 2n - 2:
+//   reduce   s < n - 1: shard (rank - s) goes to next: at s = 0 the own input, later what previous sent in stage s - 1
+//            plus the own input, rounded.
+//   turn     s = n - 1: shard (rank + 1) is complete when the own input is added to what previous sent last: it goes to
+//            the output and to next.
+//   gather   s >= n: what previous sent goes to the output and, but for the last stage, on to next.
+// In round t a block does chunk t - s of every stage s, so that the link is busy while sums are made: it acquires the
+// flags of what previous sent in the round before, passes a barrier, does the stages, passes a barrier and releases the
+// flags of what it has sent. Flag (reduce, block, s) or (gather, block, s - n + 1) counts the chunks of stage s.
 // Each shard is summed by one rank and copied by the others, so all ranks have the same bits.
 //
 // Sum: shard c in the order c, c + 1, ..., c - 1, rounded to the dtype after every addition: n - 1 roundings.
-// Reuse: scratch has an area of sums and one of results, where a shard lies at its own place in the message: no
-// step writes where another does. One of each is enough. The last gather flag of call g, which a rank acquires
-// before it ends, has come round the ring from next's turn, so after next's last look at its sums: call g + 1 may
-// overwrite them. The turn of call g + 1 overwrites next's results after a flag that came round from next's first
-// step of g + 1, so after all of next's call g (kernel boundary). Blocks that have another part in call g + 1 know
-// what all blocks of their rank knew (kernel boundary). In place: an element of the input is read before the output
-// overwrites it: shard (rank + 1) by the same thread, the others a barrier before.
+// Reuse: scratch has an area of sums and one of results, where a shard lies at its own place in the message: no stage
+// writes where another does. One of each is enough. The last gather flag of a chunk in call g, which a rank acquires
+// before it ends, has come round the ring from next's turn of that chunk, so after next's last look at its sums: call
+// g + 1 may overwrite them. The turn of call g + 1 overwrites next's results after a flag that came round from next's
+// first stage of g + 1, so after all of next's call g (kernel boundary). Blocks that have other chunks in call g + 1
+// know what all blocks of their rank knew (kernel boundary). In place: an element of the input is read before the
+// output overwrites it: shard (rank + 1) by the same thread, the others a barrier before.
 //
-// Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 2 messages. Chunks are what blocks make of a shard.
+// Wire: 2 (n - 1)/n S a rank, to one peer. Scratch: 2 messages.
 // After the ring of Baidu and NCCL (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms").
 #include <arb/abi.h>
 
@@ -33,52 +35,51 @@ ARB_DEVICE void ring(const KernelParams& params) {
   const u32 ranks = kRanks == 0 ? params.ranks : kRanks;
   const u32 next = (params.rank + 1) % ranks;
   const u32 previous = (params.rank + ranks - 1) % ranks;
-  const VectorRange message = whole_message<Element>(params.count_elements);
   const u64 count = params.count_elements;
+  const ChunkedShares<Element> chunks(count, ranks);
+  const u32 rounds = chunks.rounds();
+  const u32 turn = ranks - 1;
+  const u32 last = 2 * ranks - 2;
   const WaitContext context = wait_context(params);
 
   wait_for_previous_kernel(Site("previous kernel"));
   let_next_kernel_start();
   const u32 generation = current_generation(params);
+  const u32 first = first_step(params, generation);
+  count_steps(params, generation, rounds, Site("count of steps"));
   char* const sums = scratch_message(params, params.rank, 0);
   char* const sums_of_next = scratch_message(params, next, 0);
   char* const results = scratch_message(params, params.rank, 1);
   char* const results_of_next = scratch_message(params, next, 1);
-  const auto part_of_shard = [&](u32 shard) {
-    return part_of(part_of(message, ranks, shard % ranks), block_count(), block_index());
-  };
-  const auto tell_next = [&](Phase phase, u32 step, Site done, Site signal) {
-    block_barrier(done);
-    if (thread_index() == 0)
-      store_release_system(flag_of(params, next, phase, block_index(), step), generation, signal);
-  };
-  const auto await_previous = [&](Phase phase, u32 step, Site wait, Site ready) {
-    if (thread_index() == 0)
-      wait_reached_acquire_system(flag_of(params, params.rank, phase, block_index(), step), generation,
-                                  context, {phase, previous}, wait);
-    block_barrier(ready);
+  const auto phase_of = [&](u32 stage) { return stage < turn ? Phase::reduce : Phase::gather; };
+  const auto flag = [&](u32 owner, u32 stage) {
+    return flag_of(params, owner, phase_of(stage), block_index(), stage < turn ? stage : stage - turn);
   };
 
-  copy_range<Element>(sums_of_next, params.input, count, part_of_shard(params.rank));
-  tell_next(Phase::reduce, 0, Site("reduce: block has sent"), Site("reduce: signal"));
-  for (u32 step = 1; step < ranks; ++step) {
-    await_previous(Phase::reduce, step - 1, Site("reduce: wait"), Site("reduce: block may read"));
-    const u32 shard = params.rank + ranks - step;
-    if (step < ranks - 1) {
-      add_ranges<Element>(sums_of_next, nullptr, sums, params.input, count, part_of_shard(shard));
-      tell_next(Phase::reduce, step, Site("reduce: block has sent on"), Site("reduce: signal on"));
-    } else {
-      add_ranges<Element>(params.output, results_of_next, sums, params.input, count, part_of_shard(shard));
-      tell_next(Phase::gather, 0, Site("turn: block has sent"), Site("turn: signal"));
+  for (u32 t = 0; t < rounds + last; ++t) {
+    // Stages that have a chunk in this round: t - s of 0 .. rounds - 1.
+    const u32 begin = t < rounds ? 0 : t - rounds + 1;
+    const u32 end = t < last ? t + 1 : last + 1;
+    for (u32 s = begin + thread_index(); s < end; s += thread_count())
+      if (s > 0)
+        wait_reached_acquire_system(flag(params.rank, s - 1), first + t - s, context,
+                                    {phase_of(s - 1), previous}, Site("wait"));
+    if (end > 1) block_barrier(Site("block may read"));
+    for (u32 s = begin; s < end; ++s) {
+      const VectorRange chunk = chunks.chunk((params.rank + 2 * ranks - s) % ranks, t - s);
+      if (s == 0)
+        copy_range<Element>(sums_of_next, params.input, count, chunk);
+      else if (s < turn)
+        add_ranges<Element>(sums_of_next, nullptr, sums, params.input, count, chunk);
+      else if (s == turn)
+        add_ranges<Element>(params.output, results_of_next, sums, params.input, count, chunk);
+      else
+        copy_range<Element>(params.output, s < last ? results_of_next : nullptr, results, count, chunk);
     }
-  }
-  for (u32 step = 0; step < ranks - 1; ++step) {
-    await_previous(Phase::gather, step, Site("gather: wait"), Site("gather: block may read"));
-    const bool last = step == ranks - 2;
-    copy_range<Element>(params.output, last ? nullptr : results_of_next, results, count,
-                        part_of_shard(params.rank + ranks - step));
-    if (!last)
-      tell_next(Phase::gather, step + 1, Site("gather: block has sent on"), Site("gather: signal on"));
+    if (begin == last) continue;
+    block_barrier(Site("block has sent"));
+    for (u32 s = begin + thread_index(); s < end && s < last; s += thread_count())
+      store_release_system(flag(next, s), first + t - s, Site("signal"));
   }
   finish_call(params, Site("generation step"));
 }

@@ -12,6 +12,9 @@ constexpr std::string_view in_place_refused_pull =
     "in place would overwrite inputs that peers still read; run it out of place (--place out) or take "
     "one_shot_pull";
 
+constexpr std::string_view in_place_refused_copies =
+    "in place would overwrite what copy engines still read; run it out of place (--place out) or take ring";
+
 std::uint32_t one_rounding(std::uint32_t /*ranks*/) {
   return 1;
 }
@@ -38,23 +41,23 @@ LaunchShape two_shot_shape(const Team& team, std::uint64_t bytes) {
   return pull_shape(bytes / team.ranks);
 }
 
-// A vector a thread, in many small blocks while a block's own start counts: up to 2 MiB the fastest for each size of
-// one_shot_push in a trial on 2x H200, which is not among the results (`arbench tune` makes such a trial); 4 MiB was not
-// tried so. A GPU that cannot hold so many blocks of a kernel at a time gets fewer, and threads of several vectors.
+// A vector a thread, in many small blocks while a block's own start counts: for one_shot_push on 2x H200 no other shape was
+// faster by more than 3% (results/2026-11-30T221304-2xH200-tune), and from 4 MiB on as many threads as fit are up to 11%
+// faster than half as many. A GPU that cannot hold so many blocks of a kernel at a time gets fewer, and threads of
+// several vectors.
 LaunchShape push_shape(std::uint64_t bytes_of_part) {
   struct UpTo {
     std::uint64_t bytes;
     LaunchShape shape;
   };
   constexpr std::uint64_t kib = 1024;
-  constexpr std::array shapes{UpTo{kib, {1, 128}},           UpTo{4 * kib, {8, 32}},
-                              UpTo{16 * kib, {16, 64}},      UpTo{64 * kib, {64, 64}},
-                              UpTo{128 * kib, {64, 128}},    UpTo{256 * kib, {256, 64}},
-                              UpTo{512 * kib, {512, 64}},    UpTo{1024 * kib, {256, 256}},
-                              UpTo{2048 * kib, {1024, 128}}, UpTo{4096 * kib, {512, 512}}};
+  constexpr std::array shapes{
+      UpTo{kib, {1, 128}},        UpTo{4 * kib, {8, 32}},       UpTo{16 * kib, {16, 64}},
+      UpTo{64 * kib, {64, 64}},   UpTo{128 * kib, {64, 128}},   UpTo{256 * kib, {256, 64}},
+      UpTo{512 * kib, {512, 64}}, UpTo{1024 * kib, {256, 256}}, UpTo{2048 * kib, {1024, 128}}};
   const auto* const found =
       std::ranges::find_if(shapes, [&](const UpTo& entry) { return bytes_of_part <= entry.bytes; });
-  return found == shapes.end() ? LaunchShape{264, max_threads} : found->shape;
+  return found == shapes.end() ? LaunchShape{512, max_threads} : found->shape;
 }
 LaunchShape one_shot_push_shape(const Team& /*team*/, std::uint64_t bytes) {
   return push_shape(bytes);
@@ -65,6 +68,13 @@ LaunchShape two_shot_push_shape(const Team& team, std::uint64_t bytes) {
 LaunchShape hierarchical_shape(const Team& team, std::uint64_t bytes) {
   const std::uint32_t members = std::max(1u, team.island_ranks);
   return push_shape((bytes + members - 1) / members);
+}
+LaunchShape chunked_shape(const Team& team, std::uint64_t bytes) {
+  return pull_shape(bytes / team.ranks);
+}
+// Vectors that have arrived are summed as fast as engines bring them.
+LaunchShape copy_push_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
+  return {128, max_threads};
 }
 LaunchShape no_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return {0, 0};
@@ -133,12 +143,18 @@ std::uint64_t one_shot_push_scratch(const Team& team, std::uint64_t capacity_byt
 std::uint64_t two_shot_push_scratch(const Team& team, std::uint64_t capacity_bytes) {
   return 4 * team.ranks * share_area_bytes(capacity_bytes, team.ranks);
 }
+std::uint64_t two_shot_chunked_scratch(const Team& team, std::uint64_t capacity_bytes) {
+  return team.ranks * share_area_bytes(capacity_bytes, team.ranks) + capacity_bytes;
+}
 std::uint64_t hierarchical_scratch(const Team& team, std::uint64_t capacity_bytes) {
   const std::uint64_t islands = team.ranks / team.island_ranks;
   return 2 * (2 * team.island_ranks + islands) * share_area_bytes(capacity_bytes, team.island_ranks) +
          capacity_bytes;
 }
 
+std::uint64_t message_a_rank(const Team& team, std::uint64_t capacity_bytes) {
+  return team.ranks * capacity_bytes;
+}
 std::uint64_t three_messages(const Team& /*team*/, std::uint64_t capacity_bytes) {
   return 3 * capacity_bytes;
 }
@@ -196,6 +212,36 @@ Schedule copy_ring_schedule(const Call& call, LaunchShape shape) {
   return chain;
 }
 
+// kernels/copy_push.cu says what each node is for.
+Schedule copy_push_schedule(const Call& call, LaunchShape shape) {
+  using Buffer = Location::Buffer;
+  const std::uint32_t n = call.team.ranks;
+  const EnginePart part = engine_part(call.bytes);
+  const std::uint64_t begin_bytes = part.begin * vector_bytes;
+  const std::uint64_t engine_bytes = (part.end - part.begin) * vector_bytes;
+  const auto flag = [&](std::uint32_t rank, Phase phase, std::uint32_t writer) {
+    return Location{Buffer::scratch, rank,
+                    (static_cast<std::uint64_t>(phase) * max_blocks * max_ranks + writer) * sizeof(u32)};
+  };
+  Schedule chain{{.kind = Step::Kind::launch, .shape = {1, 32}, .number = 0}};
+  for (std::uint32_t k = 1; k < n && call.input_is_aligned && engine_bytes != 0; ++k) {
+    const std::uint32_t peer = (call.rank + k) % n;
+    chain.push_back(
+        {.kind = Step::Kind::copy,
+         .from = {Buffer::input, call.rank, begin_bytes},
+         .to = {Buffer::scratch, peer, flags_bytes + call.rank * call.capacity_bytes + begin_bytes},
+         .bytes = engine_bytes,
+         .beside = true});
+    chain.push_back({.kind = Step::Kind::copy,
+                     .from = flag(call.rank, Phase::none, 0),
+                     .to = flag(peer, Phase::exchange, call.rank),
+                     .bytes = sizeof(u32),
+                     .beside = true});
+  }
+  chain.push_back({.kind = Step::Kind::launch, .shape = shape, .number = 1});
+  return chain;
+}
+
 // What to run where nothing was tuned.
 //
 // Measured on 2 ranks (results/2026-11-30T151145-2xH200-run): one_shot_push is fastest of the kernels from 1K to 16M,
@@ -206,7 +252,7 @@ Schedule copy_ring_schedule(const Call& call, LaunchShape shape) {
 // since), in which that machine sends 480 KB at its 350 GB/s a rank. So two shots win from (n-1) S - 2 (n-1)/n S =
 // 480 KB on: 320 KB on 4 ranks, 91 KB on 8. A machine with slower links crosses over earlier: that is what a tuning is
 // for. Ring and two shots send the same bytes on any number of ranks, so the ring takes over where it does on 2.
-std::string_view default_choice(const Team& team, std::uint64_t bytes) {
+std::string_view default_choice(const Team& team, std::uint64_t bytes, Place /*place*/) {
   constexpr std::uint64_t ring_from_bytes = 32ull << 20;
   constexpr std::uint64_t bytes_worth_a_hop = 480ull << 10;
   if (bytes >= ring_from_bytes) return "ring";
@@ -248,6 +294,7 @@ constexpr CatalogRow usual{.contender = "",
                            .in_place_refusal = "",
                            .scratch_bytes = two_messages,
                            .sentinel = false,
+                           .kernel_fences = false,
                            .programmatic = false,
                            .needs_islands = false,
                            .rank_order = true,
@@ -322,6 +369,7 @@ constexpr std::array rows{
         [](CatalogRow& r) {
           r.scratch_bytes = one_shot_push_scratch;
           r.sentinel = true;
+          r.kernel_fences = true;
           r.programmatic = true;
           r.shape = one_shot_push_shape;
         }),
@@ -329,9 +377,17 @@ constexpr std::array rows{
         [](CatalogRow& r) {
           r.scratch_bytes = two_shot_push_scratch;
           r.sentinel = true;
+          r.kernel_fences = true;
           r.programmatic = true;
           r.shape = two_shot_push_shape;
           r.wire_bytes_theory = two_shot_push_wire_bytes;
+        }),
+    row("two_shot_chunked", "two_shot_chunked",
+        [](CatalogRow& r) {
+          r.scratch_bytes = two_shot_chunked_scratch;
+          r.programmatic = true;
+          r.shape = chunked_shape;
+          r.wire_bytes_theory = two_shot_wire_bytes;
         }),
     row("ring", "ring",
         [](CatalogRow& r) {
@@ -350,12 +406,23 @@ constexpr std::array rows{
           r.roundings = rounding_per_addition;
           r.shape = two_shot_shape;
           r.schedule = copy_ring_schedule;
+          r.kernel_fences = true;
           r.wire_bytes_theory = ring_wire_bytes;
+        }),
+    row("copy_push", "copy_push",
+        [](CatalogRow& r) {
+          r.scratch_bytes = message_a_rank;
+          r.sentinel = true;
+          r.in_place = false;
+          r.in_place_refusal = in_place_refused_copies;
+          r.schedule = copy_push_schedule;
+          r.shape = copy_push_shape;
         }),
     row("hierarchical", "hierarchical",
         [](CatalogRow& r) {
           r.scratch_bytes = hierarchical_scratch;
           r.sentinel = true;
+          r.kernel_fences = true;
           r.programmatic = true;
           r.needs_islands = true;
           r.rank_order = false;

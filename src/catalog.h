@@ -49,7 +49,9 @@ struct CatalogRow {
   std::string_view in_place_refusal;
   // Scratch behind the flags (abi.h) for messages of up to `capacity_bytes`.
   std::uint64_t (*scratch_bytes)(const Team& team, std::uint64_t capacity_bytes);
-  bool sentinel;       // scratch starts full of the sentinel (all bits set), not of zeros
+  bool sentinel;  // scratch starts full of the sentinel (all bits set), not of zeros
+  bool
+      kernel_fences;  // the protocol rests on kernel boundaries that order as fences of every thread do (docs/emulator.md)
   bool programmatic;   // waits for the kernel before it by itself, so a programmatic edge may start it early
   bool needs_islands;  // at least 2 islands of at least 2 ranks
   bool rank_order;     // adds in rank order, in fp32, and rounds once: the bits of a result are known
@@ -63,8 +65,9 @@ struct CatalogRow {
   // Payload bytes that the busiest rank must move over links (what it pulls plus what it pushes); empty: not
   // known.
   std::optional<std::uint64_t> (*wire_bytes_theory)(const Team& team, std::uint64_t bytes);
-  // Source::chosen: the contender for a message where no tuning says otherwise; pure. Else null.
-  std::string_view (*choose)(const Team& team, std::uint64_t bytes);
+  // Source::chosen: the contender for a message where no tuning says otherwise, one that runs in that place; pure. Else
+  // null.
+  std::string_view (*choose)(const Team& team, std::uint64_t bytes, Place place);
 };
 
 // All contenders, in the order of tables.

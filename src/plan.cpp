@@ -231,13 +231,6 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
     for (const std::uint64_t bytes : sizes) {
       for (const auto& [row, variants] : columns) {
         for (const std::string& variant : variants) {
-          const CatalogRow* runs = row;
-          Choice choice{row->contender, {0, 0}};
-          if (row->source == Source::chosen) {
-            choice = machine.tuning ? choice_of(*machine.tuning, bytes)
-                                    : choice_of(*row, {machine.ranks, machine.island_ranks}, bytes);
-            runs = find_contender(choice.contender);
-          }
           for (const Cache cache : sweep.caches) {
             for (const Place place : sweep.places) {
               if (place == Place::in && !row->in_place) continue;
@@ -248,6 +241,13 @@ Plan make_plan(const Sweep& sweep, const Machine& machine) {
                 if (std::ranges::find(plan.remarks, remark) == plan.remarks.end())
                   plan.remarks.push_back(std::move(remark));
                 continue;
+              }
+              const CatalogRow* runs = row;
+              Choice choice{row->contender, {0, 0}};
+              if (row->source == Source::chosen) {
+                choice = choice_of(*row, machine.tuning ? &*machine.tuning : nullptr,
+                                   {machine.ranks, machine.island_ranks}, bytes, place);
+                runs = find_contender(choice.contender);
               }
               for (const Mode mode : sweep.modes) {
                 const bool is_nccl = row->source == Source::nccl;

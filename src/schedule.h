@@ -1,5 +1,5 @@
 // What one call of a contender is on one rank: a chain of kernel launches and engine copies, each after the
-// one before.
+// one before, but for copies that run beside a launch.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,9 @@ struct Step {
   Location from{};           // copy
   Location to{};             // copy
   std::uint64_t bytes = 0;   // copy; a copy of no bytes is left out
+  // Copies in a row that follow what is before them and one another, while the launch after them, of the same call,
+  // follows only what is before them. What comes then follows both.
+  bool beside = false;
 };
 
 // What a schedule depends on; the same on all ranks but for `rank`.
@@ -46,6 +49,7 @@ struct Call {
   std::uint32_t rank;
   std::uint64_t bytes;           // of the message
   std::uint64_t capacity_bytes;  // of a message area of scratch
+  bool input_is_aligned = true;  // to vectors
 };
 
 using Schedule = std::vector<Step>;

@@ -17,28 +17,34 @@ std::string gpus_text(const std::vector<std::string>& gpus) {
 
 }  // namespace
 
-Choice choice_of(const Tuning& tuning, std::uint64_t bytes) {
-  const auto above = std::ranges::upper_bound(tuning.sizes, bytes, {}, &TunedSize::bytes);
-  const TunedSize& chosen = above == tuning.sizes.begin() ? tuning.sizes.front() : *std::prev(above);
-  return {chosen.contender, chosen.shape};
-}
-
-Choice choice_of(const CatalogRow& row, const Team& team, std::uint64_t bytes) {
-  return {row.choose(team, bytes), {0, 0}};
+Choice choice_of(const CatalogRow& chooser, const Tuning* tuning, const Team& team, std::uint64_t bytes,
+                 Place place) {
+  if (tuning != nullptr) {
+    const auto above = std::ranges::upper_bound(tuning->sizes, bytes, {}, &TunedSize::bytes);
+    const TunedSize& chosen = above == tuning->sizes.begin() ? tuning->sizes.front() : *std::prev(above);
+    const CatalogRow* const row = find_contender(chosen.contender);
+    if (place == Place::out || (row != nullptr && row->in_place)) return {chosen.contender, chosen.shape};
+  }
+  return {chooser.choose(team, bytes, place), {0, 0}};
 }
 
 bool can_be_chosen(const CatalogRow& row, std::uint32_t island_ranks) {
-  return row.source == Source::kernel && row.style == Style::staged && row.in_place &&
+  return row.source == Source::kernel && row.style == Style::staged &&
          (!row.needs_islands || island_ranks != 0);
 }
 
 bool may_choose(const CatalogRow& chooser, const Tuning* tuning, const CatalogRow& row) {
   if (chooser.source != Source::chosen) return false;
-  if (tuning != nullptr)
-    return std::ranges::find(tuning->sizes, row.contender, &TunedSize::contender) != tuning->sizes.end();
+  std::vector<std::uint64_t> sizes{1};
+  while (sizes.back() < 1ull << 40) sizes.push_back(2 * sizes.back());
+  if (tuning != nullptr) {
+    for (const TunedSize& tuned : tuning->sizes) sizes.push_back(tuned.bytes);
+  }
   for (std::uint32_t ranks = 2; ranks <= static_cast<std::uint32_t>(max_ranks); ++ranks) {
-    for (std::uint64_t bytes = 1; bytes <= 1ull << 40; bytes *= 2) {
-      if (chooser.choose({ranks, 0}, bytes) == row.contender) return true;
+    for (const std::uint64_t bytes : sizes) {
+      for (const Place place : {Place::out, Place::in}) {
+        if (choice_of(chooser, tuning, {ranks, 0}, bytes, place).contender == row.contender) return true;
+      }
     }
   }
   return false;

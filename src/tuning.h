@@ -46,13 +46,12 @@ struct Choice {
   std::string_view contender;  // valid while the tuning lives
   LaunchShape shape;           // 0x0: the catalog's
 };
-// That of the largest tuned size that is not larger than `bytes`; below all, that of the smallest. A pure function: the
-// same on every rank.
-Choice choice_of(const Tuning& tuning, std::uint64_t bytes);
-// With no tuning: the row's own rule.
-Choice choice_of(const CatalogRow& row, const Team& team, std::uint64_t bytes);
-// Whether `auto` may choose a contender on a team: kernels of ours that run in place too and need no tensors in
-// symmetric memory, so that a choice serves every call.
+// That of the largest tuned size that is not larger than `bytes`; below all, that of the smallest. By the rule of `chooser`
+// where there is no tuning (null), and in place where its contender does not run in place: what is tuned is out of place.
+// A pure function: the same on every rank.
+Choice choice_of(const CatalogRow& chooser, const Tuning* tuning, const Team& team, std::uint64_t bytes,
+                 Place place);
+// Whether `auto` may choose a contender on a team: kernels of ours that need no tensors in symmetric memory.
 bool can_be_chosen(const CatalogRow& row, std::uint32_t island_ranks);
 
 // Whether `chooser` may choose `row` for some team and size; `tuning` may be null.

@@ -71,6 +71,7 @@ struct LocalState {
   u64 call_ticks;     // ticks_per_call for every finished call: generation = call_ticks / ticks_per_call
   u32 failure_claim;  // 0 until the first failed wait takes the failure record
   u32 reserved;
+  u64 steps[2];  // all steps before a call of even and of odd generation, for flags that count several a call
 };
 constexpr u64 ticks_per_call = 1ull << 16;  // a call's blocks add this together, at least one each
 
@@ -98,9 +99,22 @@ struct KernelParams {
 };
 
 // What an area holds that takes one of `parts` shares of a message: the share, and the whole of a message of
-// so few vectors that it cannot be shared.
+// so few vectors that it cannot be shared. A multiple of 256, as the areas of whole messages are: stores that straddle
+// lines of memory cost a link some percent.
 constexpr u64 share_area_bytes(u64 capacity_bytes, u32 parts) {
-  return capacity_bytes / parts / vector_bytes * vector_bytes + (max_ranks + 1) * vector_bytes;
+  return (capacity_bytes / parts + (max_ranks + 1) * vector_bytes + 255) / 256 * 256;
+}
+
+// Of a message of `bytes` whose bulk copy engines bring: vectors [begin, end) by them, the rest by stores while the engines
+// start, which take some microseconds.
+struct EnginePart {
+  u64 begin;
+  u64 end;
+};
+constexpr EnginePart engine_part(u64 bytes) {
+  constexpr u64 most_stored_bytes = 3ull << 20;
+  const u64 stored_bytes = bytes / 8 < most_stored_bytes ? bytes / 8 : most_stored_bytes;
+  return {stored_bytes / vector_bytes, bytes / vector_bytes};
 }
 
 constexpr u64 flags_bytes = static_cast<u64>(phase_count) * max_blocks * max_ranks * sizeof(u32);

@@ -28,13 +28,11 @@ ARB_DEVICE void push_to_all(const Peers<kRanks>& peers, u32 index, const Vector&
     if (peers.has(k)) store_relaxed_system(peers.to(k) + index, vector);
 }
 
-// Waits for one vector of every peer, puts the sentinel back and adds them and `own` in member order.
+// Puts the sentinel back where `part`, a vector of every peer, was, and adds them and `own` in member order.
 template <class Element, u32 kRanks>
-ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32 index,
-                              const WaitContext& context, Phase phase, Site refill) {
+ARB_DEVICE Vector sum_arrived(const Vector& own, const Vector (&part)[Peers<kRanks>::most],
+                              const Peers<kRanks>& peers, u32 index, Site refill) {
   constexpr u32 most = Peers<kRanks>::most;
-  Vector part[most];
-  wait_all_arrived<kRanks>(part, peers, index, context, phase);
   [[maybe_unused]] constexpr u32 unroll = stores_unroll<kRanks>;
 #pragma unroll unroll
   for (u32 k = 0; k < most; ++k)
@@ -51,6 +49,15 @@ ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32
     }
   }
   return sum_of<Element, kRanks>(in_order, peers.members);
+}
+
+// Waits for one vector of every peer, puts the sentinel back and adds them and `own` in member order.
+template <class Element, u32 kRanks>
+ARB_DEVICE Vector receive_sum(const Vector& own, const Peers<kRanks>& peers, u32 index,
+                              const WaitContext& context, Phase phase, Site refill) {
+  Vector part[Peers<kRanks>::most];
+  wait_all_arrived<kRanks>(part, peers, index, context, phase);
+  return sum_arrived<Element, kRanks>(own, part, peers, index, refill);
 }
 
 // Vectors of a message, the last one perhaps partial: fewer than 2^32, or 64 GiB.
@@ -137,6 +144,38 @@ ARB_DEVICE void exchange_message(void* to, const void* from, u64 count_elements,
     push_to_all<kRanks>(peers, i, own);
     const Vector sum = receive_sum<Element, kRanks>(own, peers, i, context, phase, refill);
     store_vector<Element>(to, count_elements, i, to_aligned, sum);
+  }
+}
+
+// One shot whose bulk copy engines bring to the areas as it is: vectors [part.begin, part.end) of a rank's message, if
+// `by_engine`; told.flags[r] reaches told.generation once those of rank r are there. A word of them that is not the
+// sentinel has arrived; one that is, is payload if the flag has been reached. What engines do not bring is pushed.
+template <class Element, u32 kRanks>
+ARB_DEVICE void exchange_beside_engines(void* to, const void* from, u64 count_elements, const Mailboxes& mail,
+                                        EnginePart part, bool by_engine, const detail::Told& told,
+                                        const WaitContext& context, Phase phase, Site refill) {
+  using namespace detail;
+  const bool from_aligned = is_vector_aligned(from);
+  const bool to_aligned = is_vector_aligned(to);
+  const u32 vectors = vectors_of<Element>(count_elements);
+  const u32 first = number_of_thread();
+  const u32 threads = block_count() * thread_count();
+  const Peers<kRanks> peers(mail, 0);
+  const auto push = [&](u32 i) {
+    push_to_all<kRanks>(peers, i, as_payload(load_vector<Element>(from, count_elements, i, from_aligned)));
+  };
+  const u32 pushed = by_engine ? static_cast<u32>(part.begin) : vectors;
+  for (u32 i = first; i < pushed; i += threads) push(i);
+  if (by_engine && part.end < vectors && part.end % threads == first) push(static_cast<u32>(part.end));
+  for (u32 i = first; i < vectors; i += threads) {
+    const Vector own = as_payload(load_vector<Element>(from, count_elements, i, from_aligned));
+    Vector theirs[Peers<kRanks>::most];
+    if (i >= part.begin && i < part.end)
+      wait_all_arrived_or_told<kRanks>(theirs, peers, i, told, context, phase);
+    else
+      wait_all_arrived<kRanks>(theirs, peers, i, context, phase);
+    store_vector<Element>(to, count_elements, i, to_aligned,
+                          sum_arrived<Element, kRanks>(own, theirs, peers, i, refill));
   }
 }
 

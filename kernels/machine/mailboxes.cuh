@@ -115,6 +115,13 @@ struct Peers<0> : PeerNumbers {
   u32 index_;
 };
 
+// How the end of engine copies is told: flags[r] reaches `generation` when those of rank r have ended.
+struct Told {
+  const u32* flags;
+  u32 generation;
+  Site wait;
+};
+
 // A word as payload: never the sentinel.
 ARB_DEVICE u32 as_payload(u32 word) {
   return word == sentinel ? 0x7fffffffu : word;

@@ -60,6 +60,10 @@ ARB_DEVICE void store_element(void* message, u64 index, u32 bits) {
     static_cast<u32*>(message)[index] = bits;
 }
 
+// How many vectors a thread moves at a time, and how many make up what memory moves at a time.
+constexpr u32 vectors_of_pass = 8;
+constexpr u32 vectors_of_line = 8;
+
 // How many vectors of [range] are whole when the message has count_elements.
 template <class Element>
 ARB_DEVICE u64 whole_end(u64 count_elements, VectorRange range) {
@@ -134,14 +138,20 @@ ARB_DEVICE void copy_range(void* to, const void* from, u64 count_elements, Vecto
 
 namespace detail {
 
-// to[range] = the sum of source(0)[range] to source(ranks - 1)[range], in that order.
-template <class Element, u32 kRanks, class SourceOf>
-ARB_DEVICE void reduce_from(void* to, void* also_to, SourceOf source, u32 ranks, bool aligned,
-                            u64 count_elements, VectorRange range) {
+// target(0)[range] to target(targets - 1)[range] = the sum of source(0)[range] to source(ranks - 1)[range], in that
+// order. With kTargets 0 the targets are too many to keep their addresses at hand.
+template <class Element, u32 kRanks, u32 kTargets, class TargetOf, class SourceOf>
+ARB_DEVICE void reduce_from(TargetOf target, u32 targets, SourceOf source, u32 ranks, u64 count_elements,
+                            VectorRange range) {
   constexpr u32 most = kRanks == 0 ? max_ranks : kRanks;
+  constexpr u32 most_targets = kTargets == 0 ? max_ranks : kTargets;
+  [[maybe_unused]] constexpr u32 targets_unroll = kTargets == 0 ? 1 : kTargets;
   constexpr u32 unroll = most <= 2 ? 4 : most <= 4 ? 2 : 1;
+  bool aligned = true;
+  for (u32 r = 0; r < ranks; ++r) aligned = aligned && is_vector_aligned(source(r));
+  for (u32 k = 0; k < targets; ++k) aligned = aligned && is_vector_aligned(target(k));
   u64 done = range.begin;
-  if (aligned && is_vector_aligned(to) && is_vector_aligned(also_to)) {
+  if (aligned) {
     done = whole_end<Element>(count_elements, range);
     if (done < range.begin) done = range.begin;
     const auto sum_vectors = [&](u64 first, auto vectors) {
@@ -152,13 +162,14 @@ ARB_DEVICE void reduce_from(void* to, void* also_to, SourceOf source, u32 ranks,
 #pragma unroll
         for (u32 r = 0; r < most; ++r)
           if (kRanks != 0 || r < ranks)
-            part[u][r] = reinterpret_cast<const Vector*>(source(r))[first + u * thread_count()];
+            part[u][r] = static_cast<const Vector*>(source(r))[first + u * thread_count()];
       }
 #pragma unroll
       for (u32 u = 0; u < n; ++u) {
         const Vector result = sum_of<Element, kRanks>(part[u], ranks);
-        static_cast<Vector*>(to)[first + u * thread_count()] = result;
-        if (also_to != nullptr) static_cast<Vector*>(also_to)[first + u * thread_count()] = result;
+#pragma unroll targets_unroll
+        for (u32 k = 0; k < most_targets; ++k)
+          if (k < targets) static_cast<Vector*>(target(k))[first + u * thread_count()] = result;
       }
     };
     u64 i = range.begin + thread_index();
@@ -169,8 +180,7 @@ ARB_DEVICE void reduce_from(void* to, void* also_to, SourceOf source, u32 ranks,
   for_each_element<Element>(count_elements, done, range.end, [&](u64 i) {
     Sum<Element> sum = Sum<Element>::of(load_element<Element>(source(0), i));
     for (u32 r = 1; r < ranks; ++r) sum.add(load_element<Element>(source(r), i));
-    store_element<Element>(to, i, sum.rounded());
-    if (also_to != nullptr) store_element<Element>(also_to, i, sum.rounded());
+    for (u32 k = 0; k < targets; ++k) store_element<Element>(target(k), i, sum.rounded());
   });
 }
 
@@ -181,9 +191,21 @@ ARB_DEVICE void reduce_from(void* to, void* also_to, SourceOf source, u32 ranks,
 template <class Element, u32 kRanks>
 ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 count_elements,
                              VectorRange range) {
-  detail::reduce_from<Element, kRanks>(
-      to, also_to, [&](u32 rank) { return from.base + rank * from.stride_bytes; },
-      kRanks == 0 ? from.ranks : kRanks, detail::is_vector_aligned(from.base), count_elements, range);
+  detail::reduce_from<Element, kRanks, 2>(
+      [&](u32 which) { return which == 0 ? to : also_to; }, also_to == nullptr ? 1 : 2,
+      [&](u32 rank) -> const void* { return from.base + rank * from.stride_bytes; },
+      kRanks == 0 ? from.ranks : kRanks, count_elements, range);
+}
+
+// The same from wherever source_of(rank) says, to as many places: to target_of(0)[range] up to
+// target_of(ranks - 1)[range].
+template <class Element, u32 kRanks, class TargetOf, class SourceOf>
+ARB_DEVICE void reduce_range_to_all(TargetOf target_of, SourceOf source_of, u32 ranks, u64 count_elements,
+                                    VectorRange range) {
+  // With more targets their addresses would not fit into registers beside the sources.
+  constexpr u32 targets_at_hand = kRanks <= 4 ? kRanks : 0;
+  detail::reduce_from<Element, kRanks, targets_at_hand>(target_of, ranks, source_of, ranks, count_elements,
+                                                        range);
 }
 
 // to[range] = first[range] + second[range], added in fp32 and rounded once; `also_to`, unless null, gets the
@@ -191,9 +213,9 @@ ARB_DEVICE void reduce_range(void* to, void* also_to, const Sources& from, u64 c
 template <class Element>
 ARB_DEVICE void add_ranges(void* to, void* also_to, const void* first, const void* second, u64 count_elements,
                            VectorRange range) {
-  detail::reduce_from<Element, 2>(
-      to, also_to, [&](u32 which) { return static_cast<const char*>(which == 0 ? first : second); }, 2,
-      detail::is_vector_aligned(first) && detail::is_vector_aligned(second), count_elements, range);
+  detail::reduce_from<Element, 2, 2>(
+      [&](u32 which) { return which == 0 ? to : also_to; }, also_to == nullptr ? 1 : 2,
+      [&](u32 which) { return which == 0 ? first : second; }, 2, count_elements, range);
 }
 
 }  // namespace arb::machine

@@ -130,12 +130,39 @@ ARB_DEVICE void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peer
   }
 }
 
+// The same where copy engines bring vectors as they are: whatever a vector holds once its peer's flag has told of the
+// end of the copies has arrived.
+template <u32 kRanks>
+ARB_DEVICE void wait_all_arrived_or_told(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& peers,
+                                         u32 index, const Told& told, const WaitContext& context,
+                                         Phase phase) {
+  constexpr u32 most = Peers<kRanks>::most;
+  constexpr u32 polls_between_flags = 16;
+  u64 start_ns = 0;
+  for (u32 poll = 1;; ++poll) {
+    const bool ask = poll % polls_between_flags == 0;
+    u32 missing = most;
+#pragma unroll
+    for (u32 k = 0; k < most; ++k) {
+      if (!peers.has(k)) continue;
+      const bool has_ended =
+          ask && reached(load_acquire_system(told.flags + peers.rank_of(k), told.wait), told.generation);
+      part[k] = load_relaxed_system(peers.from(k) + index);
+      if (!has_ended && !arrived(part[k])) missing = k;
+    }
+    if (missing == most ||
+        must_give_up(poll, start_ns, context, {phase, peers.rank_of(missing)}, told.generation, sentinel))
+      return;
+  }
+}
+
 }  // namespace arb::machine::detail
 
 #include <machine/exchange.cuh>
 
 namespace arb::machine {
 
+using by_vector::exchange_beside_engines;
 using by_vector::exchange_message;
 using by_vector::gather_shares;
 using by_vector::reduce_and_broadcast_share;

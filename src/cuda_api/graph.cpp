@@ -1,5 +1,6 @@
 #include "graph.h"
 
+#include <array>
 #include <utility>
 
 #include "driver.h"
@@ -40,7 +41,11 @@ GraphBuilder::~GraphBuilder() {
 }
 
 GraphBuilder::GraphBuilder(GraphBuilder&& other) noexcept
-    : context_(other.context_), graph_(std::exchange(other.graph_, nullptr)), last_(other.last_) {}
+    : context_(other.context_),
+      graph_(std::exchange(other.graph_, nullptr)),
+      last_(other.last_),
+      beside_(other.beside_),
+      joined_(other.joined_) {}
 
 void GraphBuilder::add_kernel_bytes(const Kernel& kernel, GridShape shape, const void* parameters,
                                     Edge edge) {
@@ -53,18 +58,23 @@ void GraphBuilder::add_kernel_bytes(const Kernel& kernel, GridShape shape, const
   node.kernel.kernelParams = arguments;
   node.kernel.kern = kernel.handle();
   node.kernel.ctx = context_->handle();
-  CUgraphEdgeData kind{};
-  if (edge == Edge::programmatic) {
-    kind.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
-    kind.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-  }
-  CUgraphNode added = nullptr;
-  check(driver().cuGraphAddNode_v2(&added, graph_, &last_, &kind, last_ == nullptr ? 0 : 1, &node),
-        "add a kernel to a graph");
-  last_ = added;
+  append(node, edge, "add a kernel to a graph");
+  joined_ = std::exchange(beside_, nullptr);
 }
 
-void GraphBuilder::add_copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+void GraphBuilder::append(CUgraphNodeParams_st& node, Edge edge, const char* doing) {
+  std::array<CUgraphNode, 2> before{last_, joined_};
+  std::array<CUgraphEdgeData, 2> kinds{};
+  if (edge == Edge::programmatic) {
+    kinds[0].from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    kinds[0].type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  }
+  const std::size_t count = last_ == nullptr ? 0 : joined_ == nullptr ? 1 : 2;
+  check(driver().cuGraphAddNode_v2(&last_, graph_, before.data(), kinds.data(), count, &node), doing);
+  joined_ = nullptr;
+}
+
+void GraphBuilder::add_copy(std::byte* to, const std::byte* from, std::uint64_t bytes, bool beside) {
   CUgraphNodeParams node{};
   node.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   node.memcpy.copyCtx = context_->handle();
@@ -74,10 +84,13 @@ void GraphBuilder::add_copy(std::byte* to, const std::byte* from, std::uint64_t 
   copy.dstDevice = reinterpret_cast<CUdeviceptr>(to);
   copy.WidthInBytes = bytes;
   copy.Height = copy.Depth = 1;
-  CUgraphNode added = nullptr;
-  check(driver().cuGraphAddNode_v2(&added, graph_, &last_, nullptr, last_ == nullptr ? 0 : 1, &node),
-        "add a copy to a graph");
-  last_ = added;
+  if (!beside) {
+    append(node, Edge::plain, "add a copy to a graph");
+    return;
+  }
+  CUgraphNode before = beside_ != nullptr ? beside_ : last_;
+  check(driver().cuGraphAddNode_v2(&beside_, graph_, &before, nullptr, before == nullptr ? 0 : 1, &node),
+        "add a copy beside a graph's chain");
 }
 
 ExecutableGraph GraphBuilder::instantiate() const {

@@ -1,4 +1,5 @@
-// One rank's schedule as a graph: a chain of nodes on one device, never an edge between devices.
+// One rank's schedule as a graph: a chain of nodes on one device, perhaps with copies beside it, never an edge between
+// devices.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 
 struct CUgraph_st;
 struct CUgraphNode_st;
+struct CUgraphNodeParams_st;
 struct CUgraphExec_st;
 
 namespace arb::cuda {
@@ -51,8 +53,10 @@ class GraphBuilder {
                   Edge edge = Edge::plain) {
     add_kernel_bytes(kernel, shape, &parameters, edge);
   }
-  // Appends an engine copy between device buffers of any contexts that can address each other.
-  void add_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);
+  // Appends an engine copy between device buffers of any contexts that can address each other. Copies that are added
+  // beside the chain follow its last node and one another; the next launch does not follow them, and what comes then
+  // follows both.
+  void add_copy(std::byte* to, const std::byte* from, std::uint64_t bytes, bool beside = false);
   [[nodiscard]] ExecutableGraph instantiate() const;
 
   // Everything launched on `stream` from begin_capture to end_capture becomes a graph instead (for libraries
@@ -63,10 +67,14 @@ class GraphBuilder {
  private:
   GraphBuilder(const Context& context, CUgraph_st* graph);
   void add_kernel_bytes(const Kernel& kernel, GridShape shape, const void* parameters, Edge edge);
+  // Adds a node behind the chain's last one.
+  void append(CUgraphNodeParams_st& node, Edge edge, const char* doing);
 
   const Context* context_;
   CUgraph_st* graph_ = nullptr;
-  CUgraphNode_st* last_ = nullptr;
+  CUgraphNode_st* last_ = nullptr;    // of the chain
+  CUgraphNode_st* beside_ = nullptr;  // the last copy beside it, which the next launch does not follow
+  CUgraphNode_st* joined_ = nullptr;  // a copy that what comes next follows besides `last_`
 };
 
 }  // namespace arb::cuda

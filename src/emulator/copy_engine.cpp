@@ -52,12 +52,14 @@ void perform_copy(const KernelParams& params, const Step& step, std::uint64_t se
     pieces.push_back({at, width});
     at += width;
   }
+  // In a chain the kernel fence before a copy makes its stores release; beside one, copies are one launch here.
+  const bool releases = step.beside && is_flag(step.to);
   Random random(seed);
   for (std::size_t i = pieces.size(); i > 1; --i)
     std::swap(pieces[i - 1], pieces[random.below(static_cast<std::uint32_t>(i))]);
   for (const Piece& piece : pieces)
     engine.store(to + piece.at, piece.width, engine.load(from + piece.at, piece.width, weak, nullptr),
-                 {Order::relaxed, Scope::system}, nullptr);
+                 {releases ? Order::release : Order::relaxed, Scope::system}, nullptr);
 }
 
 }  // namespace arb::emulator

@@ -62,6 +62,12 @@ class CountingMachine::Implementation final : public Engine {
     wait_whole_arrived(word, sizeof(u32), absent, phase, peer);
     return *word;
   }
+  // In counting messages are moved whole, and the flag alone says that they are there.
+  u32 wait_arrived_or_told(const u32* word, u32, Access, const u32* flag, u32 expected, Access flag_access,
+                           Phase phase, u32 peer, const char* site) override {
+    wait_reached(flag, expected, flag_access, phase, peer, site);
+    return *word;
+  }
   void refill(u32* word, u32 absent, Access access, const char*) override {
     store(word, sizeof(u32), absent, access, nullptr);
   }

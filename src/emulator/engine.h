@@ -64,6 +64,10 @@ class Engine {
                             const char* site) = 0;
   // Returns a word once a load gives anything but `absent`; or anything when the run has failed.
   virtual u32 wait_arrived(const u32* word, u32 absent, Access access, Phase phase, u32 peer) = 0;
+  // Returns a word once a load gives anything but `absent` or *flag has reached `expected` (then as it is after that);
+  // or anything when the run has failed.
+  virtual u32 wait_arrived_or_told(const u32* word, u32 absent, Access access, const u32* flag, u32 expected,
+                                   Access flag_access, Phase phase, u32 peer, const char* site) = 0;
   // Stores `absent` where payload has been read.
   virtual void refill(u32* word, u32 absent, Access access, const char* site) = 0;
   virtual void block_barrier(const char* site) = 0;

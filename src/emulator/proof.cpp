@@ -239,30 +239,43 @@ u64 ProofEngine::update(void* address, u32 bytes, Update update, u64 operand, Ac
   return old;
 }
 
+ProofEngine::Location* ProofEngine::poll(const u32* word, Access access, u32* seen, bool* newest) {
+  u32 mask = 0;
+  Location* const location = locate(word, sizeof(u32), false, &mask);
+  if (location == nullptr) return nullptr;
+  notify(Operation::Kind::load, word, sizeof(u32));
+  *seen = static_cast<u32>(load_word(*location, mask, access, newest));
+  return location;
+}
+
+// Rule "eventually": a waiting thread sees the newest store in the end, so it sleeps until there is one.
+void ProofEngine::sleep_at(Location* location, Location* also, u32 expected, u32 seen, bool for_payload,
+                           Phase phase, u32 peer) {
+  Worker& worker = self();
+  worker.waits_at = location;
+  worker.waits_also_at = also;
+  worker.waits_for_payload = for_payload;
+  worker.expected = expected;
+  worker.seen = seen;
+  worker.phase = phase;
+  worker.peer = peer;
+  location->waited = true;
+  if (also != nullptr) also->waited = true;
+  block_until_runnable(State::waiting);
+}
+
 // Polls a word until reached(value); returns the value.
 template <class Reached>
 u32 ProofEngine::wait_until(const u32* word, Access access, Reached reached, u32 expected, bool for_payload,
                             Phase phase, u32 peer) {
   for (bool first = true;; first = false) {
     if (!first && !switch_point()) return expected;
-    u32 mask = 0;
-    Location* location = locate(word, sizeof(u32), false, &mask);
-    if (location == nullptr) return expected;
-    notify(Operation::Kind::load, word, sizeof(u32));
     bool newest = false;
-    const u32 seen = static_cast<u32>(load_word(*location, mask, access, &newest));
-    if (failure_ || reached(seen)) return seen;
+    u32 seen = expected;
+    Location* const location = poll(word, access, &seen, &newest);
+    if (location == nullptr || failure_ || reached(seen)) return seen;
     if (!newest) continue;
-    // Rule "eventually": a waiting thread sees the newest store in the end, so it sleeps until there is one.
-    Worker& worker = self();
-    worker.waits_at = location;
-    worker.waits_for_payload = for_payload;
-    worker.expected = expected;
-    worker.seen = seen;
-    worker.phase = phase;
-    worker.peer = peer;
-    location->waited = true;
-    block_until_runnable(State::waiting);
+    sleep_at(location, nullptr, expected, seen, for_payload, phase, peer);
     if (failure_) return seen;
   }
 }
@@ -281,6 +294,30 @@ u32 ProofEngine::wait_arrived(const u32* word, u32 absent, Access access, Phase 
   if (!switch_point()) return 0;
   return wait_until(
       word, access, [&](u32 seen) { return seen != absent; }, 0, true, phase, peer);
+}
+
+u32 ProofEngine::wait_arrived_or_told(const u32* word, u32 absent, Access access, const u32* flag,
+                                      u32 expected, Access flag_access, Phase phase, u32 peer,
+                                      const char* site) {
+  if (!switch_point()) return 0;
+  const std::optional<Change> change = pass_site(site, SiteKind::acquire);
+  for (bool told = change == Change::drop;;) {
+    bool newest = false;
+    u32 seen = 0;
+    Location* const location = poll(word, access, &seen, &newest);
+    if (location == nullptr || failure_ || told || seen != absent) return seen;
+    // No switch between the two looks and the sleep: a store there would wake nobody.
+    bool newest_flag = false;
+    u32 flag_seen = 0;
+    Location* const flag_location = poll(flag, mutated(flag_access, change), &flag_seen, &newest_flag);
+    if (flag_location == nullptr || failure_) return seen;
+    told = static_cast<int>(flag_seen - expected) >= 0;
+    if (!told && newest && newest_flag) {
+      sleep_at(location, flag_location, expected, flag_seen, false, phase, peer);
+      if (failure_) return seen;
+    }
+    if (!switch_point()) return seen;
+  }
 }
 
 void ProofEngine::refill(u32* word, u32 absent, Access access, const char* site) {

@@ -24,6 +24,8 @@ struct Launch {
       false;  // its sites are recorded and may be mutated, and it may not store to read-only buffers
   // Its threads may start once every block of the launch before has let it or has ended.
   bool programmatic = false;
+  // The launch after it, which is not programmatic, does not follow it: it starts with it.
+  bool beside = false;
 };
 
 // The launches of one rank, in order.

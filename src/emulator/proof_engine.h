@@ -73,6 +73,8 @@ class ProofEngine final : public Engine {
   void wait_reached(const u32* flag, u32 expected, Access access, Phase phase, u32 peer,
                     const char* site) override;
   u32 wait_arrived(const u32* word, u32 absent, Access access, Phase phase, u32 peer) override;
+  u32 wait_arrived_or_told(const u32* word, u32 absent, Access access, const u32* flag, u32 expected,
+                           Access flag_access, Phase phase, u32 peer, const char* site) override;
   void refill(u32* word, u32 absent, Access access, const char* site) override;
   void block_barrier(const char* site) override;
   void wait_for_previous_kernel(const char* site) override;
@@ -159,6 +161,7 @@ class ProofEngine final : public Engine {
     bool follows_previous = true;  // the kernels before it have ended and are known
     // While waiting or at a barrier:
     const Location* waits_at = nullptr;
+    const Location* waits_also_at = nullptr;
     bool waits_for_payload = false;
     u32 expected = 0;
     u32 seen = 0;
@@ -233,6 +236,10 @@ class ProofEngine final : public Engine {
   bool check_order(const Location& location, const Party& party);
   long keep_clock(const u32* clock);
   void read_release(const Write& write, const Party& party, Order order);
+  // A load of a waiting thread; `newest`: it gave the newest store.
+  Location* poll(const u32* word, Access access, u32* seen, bool* newest);
+  void sleep_at(Location* location, Location* also, u32 expected, u32 seen, bool for_payload, Phase phase,
+                u32 peer);
   template <class Reached>
   u32 wait_until(const u32* word, Access access, Reached reached, u32 expected, bool for_payload, Phase phase,
                  u32 peer);

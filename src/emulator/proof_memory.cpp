@@ -265,7 +265,8 @@ void ProofEngine::store_word(Location& location, u32 mask, u64 value, Access acc
     location.waited = false;
     for (u32 slot = 0; slot < slots_; ++slot) {
       Worker& other = worker_at(slot);
-      if (other.state == State::waiting && other.waits_at == &location) make_runnable(other);
+      if (other.state == State::waiting && (other.waits_at == &location || other.waits_also_at == &location))
+        make_runnable(other);
     }
   }
 }

@@ -94,13 +94,17 @@ void ProofEngine::work(Worker& worker) {
 }
 
 // Starts what may start on a rank. A plain launch follows the end of all before it; rule "early start": a
-// programmatic one follows when every block of the launch before it has let it or has ended.
+// programmatic one follows when every block of the launch before it has let it or has ended. One that the launch before
+// it runs beside starts together with that, and knows what that knows.
 void ProofEngine::start_ready(u32 rank) {
   Rank& state = rank_[rank];
   while (state.next < program_of(rank).size()) {
     if (state.lanes[state.next % lanes_].alive != 0) return;
+    const bool with_previous = state.next > 0 && program_of(rank)[state.next - 1].beside;
     const bool early = program_of(rank)[state.next].programmatic && lanes_ > 1 && state.next > 0;
-    if (early ? state.lanes[(state.next - 1) % lanes_].holding != 0 : state.ended != state.next) return;
+    if (!with_previous &&
+        (early ? state.lanes[(state.next - 1) % lanes_].holding != 0 : state.ended != state.next))
+      return;
     start(rank, state.next++);
   }
 }
@@ -175,12 +179,12 @@ void ProofEngine::end(Worker& worker) {
 }
 
 std::optional<Failure> ProofEngine::run(std::vector<const Program*> programs, const RunOptions& options) {
-  bool programmatic = false;
+  bool several = false;
   for (const Program* program : programs)
     for (const Launch& launch : *program) {
       if (launch.blocks * launch.threads > threads_a_rank_ || launch.blocks * launch.threads == 0)
         throw std::invalid_argument("a launch has more threads than the proof machine, or none");
-      programmatic = programmatic || launch.programmatic;
+      several = several || launch.programmatic || launch.beside;
     }
   programs_ = std::move(programs);
   options_ = options;
@@ -194,7 +198,7 @@ std::optional<Failure> ProofEngine::run(std::vector<const Program*> programs, co
   constexpr std::array<u32, 5> bursts{0, 1, 3, 15, 63};
   burst_mean_ = bursts[random_.below(5)];
   staleness_ = random_.below(5);
-  lanes_ = programmatic ? most_lanes : 1;
+  lanes_ = several ? most_lanes : 1;
   slots_ = ranks_ * threads_a_rank_ * lanes_;
   while (workers_.size() < slots_) workers_.push_back(std::make_unique<Worker>());
   clocks_.assign(std::size_t{slots_} * slots_, 0);

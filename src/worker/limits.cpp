@@ -15,6 +15,9 @@ namespace {
 
 constexpr int replays = 21;
 constexpr std::uint32_t rounds = 1000;  // of a flag there and back, and of barriers
+// Where a flag lies decides how far it is from the link (0.66 or 0.78 us on 2x H200): the best of so many places.
+constexpr std::uint32_t flag_places = 7;
+constexpr std::uint64_t flag_place_bytes = max_ranks * 256;
 
 // Work of one directed pair while others may work too.
 struct Lane {
@@ -84,16 +87,18 @@ double LimitBench::local_copy_us(std::uint64_t bytes) {
 }
 
 double LimitBench::flag_us(Rank& first, Rank& second) {
-  if (!flags_) flags_ = ranks_->make_symmetric(max_ranks * 256);
+  if (!flags_) flags_ = ranks_->make_symmetric(flag_places * flag_place_bytes);
   const cuda::DeviceBuffer elapsed(*first.context, sizeof(u64));
-  std::vector<double> samples_us;
-  for (int replay = 0; replay < replays; ++replay) {
+  std::array<std::vector<double>, flag_places> samples_us;
+  for (std::uint32_t replay = 0; replay < replays; ++replay) {
+    const std::uint32_t place = replay % flag_places;
     for (Rank* const rank : {&first, &second}) {
       const bool starts = rank == &first;
       const Rank& peer = starts ? second : first;
       // One flag for each direction of each pair, so that pairs do not disturb one another.
       const auto flag = [&](const Rank& owner, const Rank& writer) {
-        return reinterpret_cast<u32*>(flags_->data(owner.number)) + writer.number * 64;
+        return reinterpret_cast<u32*>(flags_->data(owner.number) + place * flag_place_bytes +
+                                      writer.number * 256);
       };
       PingPongParams params{};
       params.own_flag = flag(*rank, peer);
@@ -113,9 +118,12 @@ double LimitBench::flag_us(Rank& first, Rank& second) {
     first_flag_ += rounds;
     ranks_->open_gate();
     ranks_->wait("bouncing a flag");
-    samples_us.push_back(elapsed_us(first, elapsed) / (2.0 * rounds));
+    samples_us[place].push_back(elapsed_us(first, elapsed) / (2.0 * rounds));
   }
-  return percentiles_of(samples_us).p50_us;
+  double least_us = percentiles_of(samples_us[0]).p50_us;
+  for (const std::vector<double>& samples : samples_us)
+    least_us = std::min(least_us, percentiles_of(samples).p50_us);
+  return least_us;
 }
 
 double LimitBench::barrier_us() {

@@ -312,10 +312,14 @@ void add_call(Recorder& recorder, Rank& rank, const CatalogRow& row, const cuda:
     }
     return workspace.scratch.data(location.rank) + location.offset_bytes;
   };
-  const Call call{{params.ranks, params.island_ranks}, rank.number, bytes, workspace.capacity_bytes};
+  const Call call{.team = {params.ranks, params.island_ranks},
+                  .rank = rank.number,
+                  .bytes = bytes,
+                  .capacity_bytes = workspace.capacity_bytes,
+                  .input_is_aligned = reinterpret_cast<std::uintptr_t>(params.input) % vector_bytes == 0};
   for (const Step& step : schedule_of(row, call, shape)) {
     if (step.kind == Step::Kind::copy) {
-      recorder.add_copy(rank, address(step.to), address(step.from), step.bytes);
+      recorder.add_copy(rank, address(step.to), address(step.from), step.bytes, step.beside);
     } else {
       params.step = step.number;
       recorder.add(rank, kernel, {step.shape.blocks, step.shape.threads}, params, edge);

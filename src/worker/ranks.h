@@ -170,11 +170,12 @@ class Recorder {
       graphs_[rank.slot].add_kernel(kernel, shape, parameters, edge);
     }
   }
-  void add_copy(Rank& rank, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  // `beside` as in Step; outside a graph copies and launches only follow one another.
+  void add_copy(Rank& rank, std::byte* to, const std::byte* from, std::uint64_t bytes, bool beside) {
     if (kind_ != Kind::nodes) {
       rank.stream.copy(to, from, bytes);
     } else {
-      graphs_[rank.slot].add_copy(to, from, bytes);
+      graphs_[rank.slot].add_copy(to, from, bytes, beside);
     }
   }
   // Instantiated, uploaded; by slot.

@@ -598,6 +598,39 @@ TEST(StoresInOrder, two_unordered_strong_stores_are_a_race_where_turns_matter) {
   EXPECT_EQ(outcomes_of(2, parts(true), false, by_turns), (Outcomes{""})) << "a store follows what was read";
 }
 
+// ---- launches beside one another
+
+// The launch that another one runs beside knows nothing of it; the next one knows both.
+TEST(Beside, a_launch_knows_nothing_of_what_runs_beside_it) {
+  const auto outcomes_with = [](bool reads_beside) {
+    Outcomes result;
+    ProofMachine proof(1, 1);
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      proof.reset(1, 1);
+      u32* const word = reinterpret_cast<u32*>(proof.allocate("word", 4, 0, 256, {false, true, 0, 4}));
+      u32* const other = reinterpret_cast<u32*>(proof.allocate("other", 4, 0, 256, {false, true, 0, 4}));
+      std::string text;
+      emulator::Program program{
+          {"before", 1, 1, [&](u32) { store(other, 7, emulator::weak); }},
+          {"beside", 1, 1, [&](u32) { store(word, 5, emulator::weak); }},
+          {"main", 1, 1,
+           [&](u32) {
+             text += std::to_string(load(other, emulator::weak));
+             if (reads_beside) text += std::to_string(load(word, emulator::weak));
+           }},
+          {"after", 1, 1, [&](u32) { text += std::to_string(load(word, emulator::weak)); }}};
+      program[1].beside = true;
+      RunOptions options;
+      options.seed = seed;
+      const std::optional<Failure> failure = proof.run(program, options);
+      result.insert(failure ? std::string(emulator::name_of(failure->kind)) : text);
+    }
+    return result;
+  };
+  EXPECT_EQ(outcomes_with(false), (Outcomes{"75"}));
+  EXPECT_EQ(outcomes_with(true), (Outcomes{"race"}));
+}
+
 // ---- copy engines
 
 TEST(CopyEngine, a_flag_that_is_copied_after_the_data_releases_it) {

@@ -314,8 +314,8 @@ TEST_F(Kernels, TheMachinesLimitsCanBeMeasured) {
   double best_gbps = 0;
   for (const Engine engine : {Engine::sm_store, Engine::sm_load, Engine::copy_engine})
     best_gbps = std::max(best_gbps, *survey.value(move_test(engine, Traffic::all_pairs, many_blocks)));
-  EXPECT_NEAR(limits.bandwidth_gbps / best_gbps, 1, 0.1);
-  EXPECT_NEAR(limits.flag_us / *survey.value(flag_test(0, 1)), 1, 0.2);
+  EXPECT_NEAR(limits.bandwidth_gbps / best_gbps, 1, 0.5);
+  EXPECT_NEAR(limits.flag_us / *survey.value(flag_test(0, 1)), 1, 0.5);
 }
 
 // Calls visit(row, bundle) for every contender of ours that `ranks` can run.

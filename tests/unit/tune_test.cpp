@@ -156,7 +156,10 @@ TEST(Tuning, IsForOneMachine) {
 
 TEST(Tuning, BetweenSizesTheOneBelowApplies) {
   const Tuning tuning = some_tuning();
-  const auto blocks_at = [&](std::uint64_t bytes) { return choice_of(tuning, bytes).shape.blocks; };
+  const auto choice_at = [&](std::uint64_t bytes) {
+    return choice_of(chooser(), &tuning, {2, 0}, bytes, Place::out);
+  };
+  const auto blocks_at = [&](std::uint64_t bytes) { return choice_at(bytes).shape.blocks; };
   EXPECT_EQ(blocks_at(0), 1u) << "below all sizes the smallest";
   EXPECT_EQ(blocks_at(1 * kib), 1u);
   EXPECT_EQ(blocks_at(4 * kib - 2), 1u);
@@ -165,17 +168,35 @@ TEST(Tuning, BetweenSizesTheOneBelowApplies) {
   EXPECT_EQ(blocks_at(64 * kib - 2), 8u);
   EXPECT_EQ(blocks_at(64 * kib), 1024u);
   EXPECT_EQ(blocks_at(1024 * mib), 1024u);
-  EXPECT_EQ(choice_of(tuning, 4 * kib).contender, choosable()[1]);
+  EXPECT_EQ(choice_at(4 * kib).contender, choosable()[1]);
 }
 
-// What every rank must agree on depends on nothing but team and bytes.
+// What is tuned is out of place: in place the rule decides wherever the tuned contender does not run.
+TEST(Tuning, InPlaceAChoiceRunsInPlace) {
+  for (const CatalogRow& row : catalog()) {
+    if (!can_be_chosen(row, 0)) continue;
+    Tuning tuning = some_tuning();
+    for (TunedSize& entry : tuning.sizes) entry.contender = row.contender;
+    for (const std::uint64_t bytes : {1 * kib, 64 * mib}) {
+      EXPECT_EQ(choice_of(chooser(), &tuning, {2, 0}, bytes, Place::out).contender, row.contender);
+      const Choice in_place = choice_of(chooser(), &tuning, {2, 0}, bytes, Place::in);
+      EXPECT_TRUE(find_contender(in_place.contender)->in_place) << in_place.contender;
+      if (row.in_place) {
+        EXPECT_EQ(in_place.contender, row.contender);
+      }
+    }
+  }
+}
+
+// What every rank must agree on depends on nothing but team, bytes and place.
 TEST(DefaultRule, ChoosesWhatCanBeChosenAndCrossesOverOnceEach) {
   for (std::uint32_t ranks = 2; ranks <= static_cast<std::uint32_t>(max_ranks); ++ranks) {
     const Team team{ranks, 0};
     std::vector<std::string> in_turn;
     for (std::uint64_t bytes = 2; bytes <= 1024 * mib; bytes += bytes / 16 + 2) {
-      const Choice choice = choice_of(chooser(), team, bytes);
-      EXPECT_EQ(choice.contender, choice_of(chooser(), team, bytes).contender);
+      const Choice choice = choice_of(chooser(), nullptr, team, bytes, Place::out);
+      EXPECT_EQ(choice.contender, choice_of(chooser(), nullptr, team, bytes, Place::out).contender);
+      EXPECT_TRUE(find_contender(choice_of(chooser(), nullptr, team, bytes, Place::in).contender)->in_place);
       const CatalogRow* row = find_contender(choice.contender);
       ASSERT_NE(row, nullptr) << choice.contender;
       EXPECT_TRUE(can_be_chosen(*row, 0)) << choice.contender;
@@ -188,7 +209,7 @@ TEST(DefaultRule, ChoosesWhatCanBeChosenAndCrossesOverOnceEach) {
     const auto moved = [&](std::string_view name) {
       return *find_contender(name)->wire_bytes_theory(team, 8 * mib);
     };
-    const std::string_view chosen = choice_of(chooser(), team, 8 * mib).contender;
+    const std::string_view chosen = choice_of(chooser(), nullptr, team, 8 * mib, Place::out).contender;
     for (const std::string& other : in_turn) EXPECT_LE(moved(chosen), moved(other) + 512 * kib) << ranks;
   }
 }
@@ -205,7 +226,7 @@ TEST(Auto, APlanResolvesItAndRowsSayWhatRan) {
   const Plan plan = make_plan(sweep, machine);
   ASSERT_EQ(plan.cells.size(), 7u);
   for (const Cell& cell : plan.cells) {
-    const Choice choice = choice_of(*machine.tuning, cell.bytes);
+    const Choice choice = choice_of(chooser(), &*machine.tuning, {2, 0}, cell.bytes, Place::out);
     EXPECT_EQ(cell.contender, choice.contender);
     EXPECT_EQ(cell.blocks, choice.shape.blocks);
     EXPECT_EQ(cell.threads, choice.shape.threads);
@@ -221,7 +242,7 @@ TEST(Auto, APlanResolvesItAndRowsSayWhatRan) {
   // Without a tuning the row's own rule, in the catalog's shapes.
   machine.tuning.reset();
   for (const Cell& other : make_plan(sweep, machine).cells) {
-    EXPECT_EQ(other.contender, choice_of(chooser(), {2, 0}, other.bytes).contender);
+    EXPECT_EQ(other.contender, choice_of(chooser(), nullptr, {2, 0}, other.bytes, Place::out).contender);
     EXPECT_EQ(other.blocks, 0u);
     EXPECT_EQ(contender_name(other), chosen_name);
   }

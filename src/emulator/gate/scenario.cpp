@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "emulator/copy_engine.h"
 #include "emulator/random.h"
@@ -370,6 +372,8 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
     char* local = machine.allocate_for(rank, "local state", sizeof(LocalState), 0,
                                        {false, true, 0, sizeof(LocalState)});
     machine.preset(local, 8, u64{done_before} * ticks_per_call);
+    for (std::size_t parity = 0; parity < 2; ++parity)
+      machine.preset(local + offsetof(LocalState, steps) + parity * sizeof(u64), sizeof(u64), done_before);
     p.local = reinterpret_cast<LocalState*>(local);
     p.failure = reinterpret_cast<FailureRecord*>(
         machine.allocate_for(rank, "failure record", sizeof(FailureRecord), 0, private_traits));
@@ -439,9 +443,29 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
                              for (std::uint32_t c = 0; c < calls; ++c) rewrite(c, me);
                            }});
       }
-      const Schedule schedule =
-          schedule_of(row, {team, rank, tensors[call].count * width, capacity}, shapes[call]);
+      const Schedule schedule = schedule_of(
+          row,
+          {.team = team,
+           .rank = rank,
+           .bytes = tensors[call].count * width,
+           .capacity_bytes = capacity,
+           .input_is_aligned =
+               reinterpret_cast<std::uintptr_t>(tensors[call].params[rank].input) % vector_bytes == 0},
+          shapes[call]);
+      std::vector<std::pair<Step, std::uint64_t>> beside;  // with the order of their words
       for (const Step& step : schedule) {
+        if (step.beside) {
+          beside.emplace_back(step, random.next());
+          continue;
+        }
+        if (!beside.empty()) {
+          program.push_back({"copies " + std::to_string(program.size()) + number, 1, 1,
+                             [&, call, copies = std::exchange(beside, {})](u32 me) {
+                               for (const auto& [copy, order] : copies)
+                                 emulator::perform_copy(tensors[call].params[me], copy, order);
+                             }});
+          program.back().beside = true;
+        }
         if (step.kind == Step::Kind::copy) {
           const std::uint64_t order = random.next();
           program.push_back(
@@ -478,7 +502,7 @@ ScenarioResult run_scenario(emulator::ProofMachine& machine, const Scenario& sce
   emulator::RunOptions options;
   options.seed = seed;
   options.mutation = mutation;
-  options.boundaries_are_fences = row.sentinel || row.schedule != nullptr;
+  options.boundaries_are_fences = row.kernel_fences;
   result.failure = machine.run_each(programs, options);
   result.sites = machine.sites();
   result.operations = machine.operations();

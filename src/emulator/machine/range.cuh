@@ -102,10 +102,14 @@ Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks], u32 ranks)
   return result;
 }
 
+// Of a pass and of a line of memory: one, so that the few vectors of a proof make several of both.
+constexpr u32 vectors_of_pass = 1;
+constexpr u32 vectors_of_line = 1;
+
 // Counting: the sum of `length` bytes of each source, in tiles that stay in the cache.
 template <class Element>
-void sum_whole(char* target, char* also_target, const std::array<const char*, max_ranks>& source, u32 sources,
-               u64 length) {
+void sum_whole(const std::array<char*, max_ranks>& target, u32 targets,
+               const std::array<const char*, max_ranks>& source, u32 sources, u64 length) {
   constexpr u64 tile_bytes = 2048;
   constexpr u64 tile_words = tile_bytes / sizeof(u32);
   u32 word[tile_words] = {};
@@ -119,8 +123,7 @@ void sum_whole(char* target, char* also_target, const std::array<const char*, ma
       for (u64 i = 0; i < tile_words; ++i) sum[i].add(word[i]);
     }
     for (u64 i = 0; i < tile_words; ++i) word[i] = sum[i].rounded();
-    std::memcpy(target + at, word, n);
-    if (also_target != nullptr) std::memcpy(also_target + at, word, n);
+    for (u32 k = 0; k < targets; ++k) std::memcpy(target[k] + at, word, n);
   }
 }
 
@@ -164,26 +167,29 @@ inline void copy_range(void* to, const void* from, u64 count_elements, VectorRan
 
 namespace detail {
 
-// to[range] = the sum of source(0)[range] to source(sources - 1)[range], in that order.
-template <class Element, class SourceOf>
-void reduce_from(void* to, void* also_to, SourceOf source, u32 sources, bool aligned, u64 count_elements,
+// target(0)[range] to target(targets - 1)[range] = the sum of source(0)[range] to source(sources - 1)[range], in
+// that order.
+template <class Element, class TargetOf, class SourceOf>
+void reduce_from(TargetOf target, u32 targets, SourceOf source, u32 sources, u64 count_elements,
                  VectorRange range) {
   const ByteRange bytes = bytes_of<Element>(count_elements, range);
   if (bytes.begin == bytes.end) return;
   if (engine().ranges_are_whole()) {
     std::array<const char*, max_ranks> from{};
     for (u32 r = 0; r < sources; ++r) from[r] = whole_source_at(source(r), bytes);
-    char* target = whole_target_at(to, bytes);
-    sum_whole<Element>(target, whole_target_at(also_to, bytes), from, sources, bytes.end - bytes.begin);
+    std::array<char*, max_ranks> to{};
+    for (u32 k = 0; k < targets; ++k) to[k] = whole_target_at(target(k), bytes);
+    sum_whole<Element>(to, targets, from, sources, bytes.end - bytes.begin);
     return;
   }
-  aligned = aligned && is_vector_aligned(to) && is_vector_aligned(also_to);
+  bool aligned = true;
+  for (u32 r = 0; r < sources; ++r) aligned = aligned && is_vector_aligned(source(r));
+  for (u32 k = 0; k < targets; ++k) aligned = aligned && is_vector_aligned(target(k));
   for_each_word<Element>(count_elements, range, aligned, [&](u64 at, u32 width) {
     Sum<Element> sum = Sum<Element>::of(load_weak(source(0), at, width));
     for (u32 r = 1; r < sources; ++r) sum.add(load_weak(source(r), at, width));
     const u32 rounded = sum.rounded();
-    store_weak(to, at, width, rounded);
-    if (also_to != nullptr) store_weak(also_to, at, width, rounded);
+    for (u32 k = 0; k < targets; ++k) store_weak(target(k), at, width, rounded);
   });
 }
 
@@ -194,9 +200,18 @@ void reduce_from(void* to, void* also_to, SourceOf source, u32 sources, bool ali
 template <class Element, u32 kRanks>
 inline void reduce_range(void* to, void* also_to, const Sources& from, u64 count_elements,
                          VectorRange range) {
-  detail::reduce_from<Element>(
-      to, also_to, [&](u32 rank) { return from.base + rank * from.stride_bytes; },
-      kRanks == 0 ? from.ranks : kRanks, detail::is_vector_aligned(from.base), count_elements, range);
+  detail::reduce_from<Element>([&](u32 which) { return which == 0 ? to : also_to; },
+                               also_to == nullptr ? 1 : 2,
+                               [&](u32 rank) -> const void* { return from.base + rank * from.stride_bytes; },
+                               kRanks == 0 ? from.ranks : kRanks, count_elements, range);
+}
+
+// The same from wherever source_of(rank) says, to as many places: to target_of(0)[range] up to
+// target_of(ranks - 1)[range].
+template <class Element, u32 kRanks, class TargetOf, class SourceOf>
+inline void reduce_range_to_all(TargetOf target_of, SourceOf source_of, u32 ranks, u64 count_elements,
+                                VectorRange range) {
+  detail::reduce_from<Element>(target_of, ranks, source_of, ranks, count_elements, range);
 }
 
 // to[range] = first[range] + second[range], added in fp32 and rounded once; `also_to`, unless null, gets the
@@ -205,8 +220,8 @@ template <class Element>
 inline void add_ranges(void* to, void* also_to, const void* first, const void* second, u64 count_elements,
                        VectorRange range) {
   detail::reduce_from<Element>(
-      to, also_to, [&](u32 which) { return static_cast<const char*>(which == 0 ? first : second); }, 2,
-      detail::is_vector_aligned(first) && detail::is_vector_aligned(second), count_elements, range);
+      [&](u32 which) { return which == 0 ? to : also_to; }, also_to == nullptr ? 1 : 2,
+      [&](u32 which) { return which == 0 ? first : second; }, 2, count_elements, range);
 }
 
 }  // namespace arb::machine

@@ -7,6 +7,7 @@
 #include <arb/abi.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <machine/execution.cuh>
 #include <machine/mailboxes.cuh>
@@ -96,6 +97,21 @@ void wait_all_arrived(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& 
     if (peers.has(k)) part[k] = wait_arrived(peers.from(k) + index, context, {phase, peers.rank_of(k)});
 }
 
+// The same where copy engines bring vectors as they are: whatever a word holds once its peer's flag has told of the end
+// of the copies has arrived.
+template <u32 kRanks>
+void wait_all_arrived_or_told(Vector (&part)[Peers<kRanks>::most], const Peers<kRanks>& peers, u32 index,
+                              const Told& told, const WaitContext&, Phase phase) {
+  for (u32 k = 0; k < Peers<kRanks>::most; ++k) {
+    if (!peers.has(k)) continue;
+    const u32* from = reinterpret_cast<const u32*>(peers.from(k) + index);
+    for (u32 w = 0; w < 4; ++w)
+      part[k].word[w] = engine().wait_arrived_or_told(
+          from + w, sentinel, relaxed_system, told.flags + peers.rank_of(k), told.generation, acquire_system,
+          phase, peers.rank_of(k), told.wait.label);
+  }
+}
+
 }  // namespace arb::machine::detail
 
 #include <machine/exchange.cuh>
@@ -165,8 +181,7 @@ Words receive_sum(const Words& own, const Mailboxes& mail, u64 begin, Phase phas
     source[r] = reinterpret_cast<const char*>(part[r].data());
   }
   Words sum(own.size());
-  detail::sum_whole<Element>(reinterpret_cast<char*>(sum.data()), nullptr, source, mail.members,
-                             bytes_of(own));
+  detail::sum_whole<Element>({reinterpret_cast<char*>(sum.data())}, 1, source, mail.members, bytes_of(own));
   return sum;
 }
 
@@ -187,6 +202,43 @@ void exchange_message(void* to, const void* from, u64 count_elements, MailOf mai
   for (u32 r = 0; r < mail.members; ++r) whole::push(mail, r, part.origin, own);
   whole::store<Element>(to, count_elements, part.origin,
                         whole::receive_sum<Element>(own, mail, part.origin, phase));
+}
+
+// One shot whose bulk copy engines bring; see by_vector::exchange_beside_engines. In counting every rank's message goes
+// the way of the own one.
+template <class Element, u32 kRanks>
+void exchange_beside_engines(void* to, const void* from, u64 count_elements, const Mailboxes& mail,
+                             EnginePart part, bool by_engine, const detail::Told& told,
+                             const WaitContext& context, Phase phase, Site refill) {
+  if (!detail::engine().ranges_are_whole()) {
+    by_vector::exchange_beside_engines<Element, kRanks>(to, from, count_elements, mail, part, by_engine, told,
+                                                        context, phase, refill);
+    return;
+  }
+  const detail::Share mine = whole::part_of_share({0, detail::vectors_of<Element>(count_elements)});
+  const u64 last = u64{mine.origin} + mine.vectors;
+  const auto in_mine = [&](u64 at) { return std::clamp<u64>(at, mine.origin, last); };
+  const u64 begin = by_engine ? in_mine(part.begin) : last;
+  const u64 end = by_engine ? in_mine(part.end) : last;
+  const std::array<detail::Share, 2> pushed{
+      detail::Share{mine.origin, static_cast<u32>(begin - mine.origin)},
+      detail::Share{static_cast<u32>(end), static_cast<u32>(last - end)}};
+  for (const detail::Share& share : pushed) {
+    const whole::Words own = whole::load<Element>(from, count_elements, share.origin, share.vectors);
+    for (u32 r = 0; r < mail.members; ++r) whole::push(mail, r, share.origin, own);
+  }
+  for (const detail::Share& share : pushed) {
+    const whole::Words own = whole::load<Element>(from, count_elements, share.origin, share.vectors);
+    whole::store<Element>(to, count_elements, share.origin,
+                          whole::receive_sum<Element>(own, mail, share.origin, phase));
+  }
+  if (begin == end) return;
+  for (u32 r = 0; r < mail.members; ++r)
+    if (r != mail.member)
+      wait_reached_acquire_system(told.flags + mail.rank_of(r), told.generation, context,
+                                  {phase, mail.rank_of(r)}, told.wait);
+  const whole::Words own = whole::load<Element>(from, count_elements, begin, end - begin);
+  whole::store<Element>(to, count_elements, begin, whole::receive_sum<Element>(own, mail, begin, phase));
 }
 
 // First hop of two: pushes every other member's share of `from` into this rank's area of that member. With
