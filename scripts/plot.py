@@ -44,15 +44,18 @@ def main():
         sys.exit(f"plot.py: {options.folder} has no measured {options.mode} rows of {options.dtype} and {options.toolkit}")
 
     figure, (time_axis, ratio_axis) = plt.subplots(2, 1, figsize=(10, 9), sharex=True, height_ratios=[3, 2])
-    styles = {"nccl": dict(color="black", linewidth=2.5), "auto": dict(color="crimson", linewidth=2.5)}
-    for contender in dict.fromkeys(rows.contender):
+    styles = {"nccl": dict(color="black", linewidth=2.5, linestyle="--"), "auto": dict(color="crimson", linewidth=2.5)}
+    # Other people's work is dashed or dotted.
+    dashes = {"nccl": "--", "torch": ":"}
+    for number, contender in enumerate(dict.fromkeys(rows.contender)):
         line = rows[rows.contender == contender].groupby("bytes")[["p50_us", "floor_us"]].median()
-        style = styles.get(contender, dict(linewidth=1.3))
+        style = styles.get(contender, dict(linewidth=1.3, color=plt.get_cmap("tab20")(number % 20),
+                                           linestyle=dashes.get(contender.partition("_")[0], "-")))
         time_axis.loglog(line.index, line.p50_us, marker="o", markersize=3, label=contender, **style)
         ratio_axis.semilogx(line.index, line.p50_us / line.floor_us, marker="o", markersize=3, **style)
     floor = rows.groupby("bytes").floor_us.median()
-    time_axis.loglog(floor.index, floor, color="grey", linestyle="--", label="floor of this machine")
-    ratio_axis.axhline(1, color="grey", linestyle="--")
+    time_axis.loglog(floor.index, floor, color="grey", linestyle="-.", label="floor of this machine")
+    ratio_axis.axhline(1, color="grey", linestyle="-.")
     ratio_axis.set_ylim(0.9, 6)
     time_axis.set_ylabel("microseconds a call (p50)")
     ratio_axis.set_ylabel("times the floor")
