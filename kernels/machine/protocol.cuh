@@ -129,7 +129,7 @@ class ChunkedShares {
     constexpr u32 line = detail::vectors_of_line;
     const u32 longest = quotient_ + (remainder_ == 0 ? 0 : 1);
     const u32 least = (longest + block_count() - 1) / block_count();
-    const u32 pass = thread_count() * detail::vectors_of_pass;
+    const u32 pass = detail::vectors_of_pass();
     chunk_vectors_ = ((least < pass ? least : pass) + line - 1) / line * line;
     const u32 round_vectors = chunk_vectors_ * block_count();
     rounds_ = longest == 0 ? 1 : (longest + round_vectors - 1) / round_vectors;

@@ -60,9 +60,11 @@ ARB_DEVICE void store_element(void* message, u64 index, u32 bits) {
     static_cast<u32*>(message)[index] = bits;
 }
 
-// How many vectors a thread moves at a time, and how many make up what memory moves at a time.
-constexpr u32 vectors_of_pass = 8;
+// How many vectors make up what memory moves at a time, and how many the threads of a block move at a time.
 constexpr u32 vectors_of_line = 8;
+ARB_DEVICE u32 vectors_of_pass() {
+  return thread_count() * 8;
+}
 
 // How many vectors of [range] are whole when the message has count_elements.
 template <class Element>

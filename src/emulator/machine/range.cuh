@@ -102,9 +102,12 @@ Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks], u32 ranks)
   return result;
 }
 
-// Of a pass and of a line of memory: one, so that the few vectors of a proof make several of both.
-constexpr u32 vectors_of_pass = 1;
+// Of a line of memory and of a pass of a block: few, so that the few vectors of a proof make several of both. In counting
+// a block is one thread; its pass is that of a large block of a GPU.
 constexpr u32 vectors_of_line = 1;
+inline u32 vectors_of_pass() {
+  return engine().ranges_are_whole() ? 8 * max_threads : thread_count();
+}
 
 // Counting: the sum of `length` bytes of each source, in tiles that stay in the cache.
 template <class Element>
