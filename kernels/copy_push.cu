@@ -15,8 +15,9 @@
 // Reuse: addresses are in the graph, so there is one area for each writer, and step 0 is the handshake: a rank tells that
 // its areas are free after its call before has ended (kernel boundary), with all sentinels back in their places. In
 // place: no, the output would overwrite what the engines have yet to read.
-// Assumes that a 4-byte word is written and read whole, and of an engine: it writes every aligned word once, in any
-// order, and a copy that follows another in the graph writes after it.
+// Assumes that a 4-byte word is written and read whole; of an engine, that it writes every aligned word once, in any order,
+// and that a copy that follows another in the graph writes after it; of a GPU, that copies make progress beside step 1,
+// for which the peers wait.
 //
 // Sum: rank order, fp32, one rounding. Wire: (n - 1) S a rank. Scratch: n messages, full of the sentinel before the first
 // call. Copy engines beside a kernel that follows the data by sentinel words: b12x's engine copies and the sentinel

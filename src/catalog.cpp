@@ -244,14 +244,15 @@ Schedule copy_push_schedule(const Call& call, LaunchShape shape) {
 
 // What to run where nothing was tuned.
 //
-// Measured on 2 ranks (results/2026-11-30T151145-2xH200-run): one_shot_push is fastest of the kernels from 1K to 16M,
-// ring at 32M (101 us against 111, in the shapes of that run) and above.
+// Measured on 2 ranks (results/2026-11-30T221304-2xH200-tune): one_shot_push is fastest of the kernels from 1K to 16M,
+// ring at 32M (101 us against 111) and above; that was ring before it had chunks.
 //
 // Derived, not measured, for n > 2: a rank sends (n-1) S in one shot and 2 (n-1)/n S in two, and the second hop costs
-// what it costs on 2 ranks, where both send the same: 1.37 us at 1K (3.16 - 1.79 in that run; both have become quicker
-// since), in which that machine sends 480 KB at its 350 GB/s a rank. So two shots win from (n-1) S - 2 (n-1)/n S =
-// 480 KB on: 320 KB on 4 ranks, 91 KB on 8. A machine with slower links crosses over earlier: that is what a tuning is
-// for. Ring and two shots send the same bytes on any number of ranks, so the ring takes over where it does on 2.
+// what it costs on 2 ranks, where both send the same: 1.37 us at 1K (3.16 - 1.79 in
+// results/2026-11-30T151145-2xH200-run; both have become quicker since), in which that machine sends 480 KB at its
+// 350 GB/s a rank. So two shots win from (n-1) S - 2 (n-1)/n S = 480 KB on: 320 KB on 4 ranks, 91 KB on 8. A machine with
+// slower links crosses over earlier: that is what a tuning is for. Ring and two shots send the same bytes on any number of
+// ranks, so the ring takes over where it does on 2. All of them run in place too.
 std::string_view default_choice(const Team& team, std::uint64_t bytes, Place /*place*/) {
   constexpr std::uint64_t ring_from_bytes = 32ull << 20;
   constexpr std::uint64_t bytes_worth_a_hop = 480ull << 10;

@@ -81,6 +81,13 @@ std::vector<std::uint64_t> sizes_of(const Sweep& sweep) {
     throw UsageError(fmt::format("-b {} is more than -e {}; give a smaller -b or a larger -e",
                                  size_name(sweep.min_bytes), size_name(sweep.max_bytes)));
   }
+  constexpr std::uint64_t too_large_bytes = 64ull << 30;
+  if (sweep.max_bytes >= too_large_bytes) {
+    throw UsageError(
+        fmt::format("-e {} is too large: kernels count vectors of 16 bytes in 32 bits, so messages are "
+                    "smaller than 64G",
+                    size_name(sweep.max_bytes)));
+  }
   if (sweep.step_bytes == 0 && sweep.factor < 2) {
     throw UsageError(fmt::format(
         "-f {} would never reach -e; a factor is 2 or more, -i takes a step in bytes", sweep.factor));

@@ -35,15 +35,22 @@ bool can_be_chosen(const CatalogRow& row, std::uint32_t island_ranks) {
 
 bool may_choose(const CatalogRow& chooser, const Tuning* tuning, const CatalogRow& row) {
   if (chooser.source != Source::chosen) return false;
-  std::vector<std::uint64_t> sizes{1};
-  while (sizes.back() < 1ull << 40) sizes.push_back(2 * sizes.back());
-  if (tuning != nullptr) {
-    for (const TunedSize& tuned : tuning->sizes) sizes.push_back(tuned.bytes);
-  }
-  for (std::uint32_t ranks = 2; ranks <= static_cast<std::uint32_t>(max_ranks); ++ranks) {
-    for (const std::uint64_t bytes : sizes) {
+  const auto in_tuning = [&](auto condition) {
+    return tuning != nullptr && std::ranges::any_of(tuning->sizes, condition);
+  };
+  if (in_tuning([&](const TunedSize& tuned) { return tuned.contender == row.contender; })) return true;
+  // The rule applies without a tuning, and in place where a tuned contender does not run.
+  const auto needs_rule = [](const TunedSize& tuned) {
+    const CatalogRow* const chosen = find_contender(tuned.contender);
+    return chosen != nullptr && !chosen->in_place;
+  };
+  if (tuning != nullptr && !in_tuning(needs_rule)) return false;
+  const auto most_ranks = static_cast<std::uint32_t>(max_ranks);
+  for (std::uint32_t ranks = tuning == nullptr ? 2 : tuning->ranks;
+       ranks <= (tuning == nullptr ? most_ranks : tuning->ranks); ++ranks) {
+    for (std::uint64_t bytes = 1; bytes <= 1ull << 40; bytes *= 2) {
       for (const Place place : {Place::out, Place::in}) {
-        if (choice_of(chooser, tuning, {ranks, 0}, bytes, place).contender == row.contender) return true;
+        if (chooser.choose({ranks, 0}, bytes, place) == row.contender) return true;
       }
     }
   }

@@ -122,6 +122,8 @@ VerifyCase verify_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t
                               (shared ? 4 : 1);
   const std::uint64_t round = calls_per_graph * drawn.graphs_at_once;
   drawn.calls = (calls + round - 1) / round * round;
+  if (row.style == Style::staged && draws.one_in(3))
+    drawn.stranger = static_cast<std::uint32_t>(draws.below(ranks));
   return drawn;
 }
 
@@ -159,6 +161,7 @@ std::string describe(const VerifyCase& verify_case) {
       verify_case.adjacent ? " directly after each other" : "");
   if (verify_case.island_ranks != 0) text += fmt::format(", islands of {}", verify_case.island_ranks);
   if (verify_case.most_delay_us != 0) text += fmt::format(", delays to {} us", verify_case.most_delay_us);
+  if (verify_case.stranger) text += fmt::format(", rank {} aligned otherwise", *verify_case.stranger);
   if (verify_case.traffic) text += ", beside copies";
   return text;
 }

@@ -5,6 +5,7 @@
 #include <arb/abi.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct VerifyCase {
   // Of the tensors, from a boundary of 16 bytes; in place only the first is used.
   std::uint32_t input_offset_elements = 0;
   std::uint32_t output_offset_elements = 0;
+  // One rank whose input is aligned otherwise; none where peers find inputs at the same place.
+  std::optional<std::uint32_t> stranger = {};
   std::uint32_t island_ranks = 0;  // 0 where the contender needs none
   // Calls directly after each other, on tensors of their own; otherwise each between a fill and a check.
   bool adjacent = false;
@@ -32,6 +35,9 @@ struct VerifyCase {
   std::uint32_t graphs_at_once = 1;  // replays of a rank that follow one another without the host
   std::uint64_t calls = 0;           // a multiple of shapes.size() * graphs_at_once
 
+  [[nodiscard]] std::uint32_t input_offset_elements_of(std::uint32_t rank) const {
+    return rank == stranger ? (input_offset_elements == 0 ? 1 : 0) : input_offset_elements;
+  }
   [[nodiscard]] std::uint64_t bytes() const { return count_elements * size_of_bytes(dtype); }
   [[nodiscard]] std::uint32_t calls_per_graph() const { return static_cast<std::uint32_t>(shapes.size()); }
 };

@@ -28,13 +28,13 @@ ARB_DEVICE void finish_call(const KernelParams& params, Site site) {
 }
 
 // The number of the first step of this call, counted over all calls of a kernel whose flags carry several steps a
-// call; the same in all blocks and on all ranks.
+// call; the same in all blocks and on all ranks. A flag that its block does not touch for 2^31 steps seems to be ahead.
 ARB_DEVICE u32 first_step(const KernelParams& params, u32 generation) {
   return static_cast<u32>(load_relaxed_device(&params.local->steps[generation % 2])) + 1;
 }
 
-// Says how many steps this call has, once a block at any time of the call: what the next one reads is not what
-// this one does.
+// Says how many steps this call has, at any time after the wait for the previous kernel; the first block does it. What
+// the next call reads is not what this one does.
 ARB_DEVICE void count_steps(const KernelParams& params, u32 generation, u32 steps, Site site) {
   if (thread_index() != 0 || block_index() != 0) return;
   const u64 before = load_relaxed_device(&params.local->steps[generation % 2]);
@@ -140,10 +140,11 @@ class ChunkedShares {
   ARB_DEVICE u32 begin(u32 number) const { return quotient_ * number + remainder_ * number / shares_; }
   // This block's chunk of share `number` in `round`; empty behind the end of the share.
   ARB_DEVICE VectorRange chunk(u32 number, u32 round) const {
-    const u32 share_end = begin(number + 1);
-    const u32 first = begin(number) + (round * block_count() + block_index()) * chunk_vectors_;
-    const u32 end = first + chunk_vectors_;
-    return {first < share_end ? first : share_end, end < share_end ? end : share_end};
+    const u64 first = begin(number);
+    const u64 length = begin(number + 1) - first;
+    const u64 offset = u64{round * block_count() + block_index()} * chunk_vectors_;
+    const u64 end = offset + chunk_vectors_;
+    return {first + (offset < length ? offset : length), first + (end < length ? end : length)};
   }
 
  private:

@@ -139,19 +139,21 @@ ARB_DEVICE void wait_all_arrived_or_told(Vector (&part)[Peers<kRanks>::most], co
   constexpr u32 most = Peers<kRanks>::most;
   constexpr u32 polls_between_flags = 16;
   u64 start_ns = 0;
+  u32 seen = 0;  // of the flag of a missing peer, when it was asked last
   for (u32 poll = 1;; ++poll) {
     const bool ask = poll % polls_between_flags == 0;
     u32 missing = most;
 #pragma unroll
     for (u32 k = 0; k < most; ++k) {
       if (!peers.has(k)) continue;
-      const bool has_ended =
-          ask && reached(load_acquire_system(told.flags + peers.rank_of(k), told.wait), told.generation);
+      const u32 flag = ask ? load_acquire_system(told.flags + peers.rank_of(k), told.wait) : 0;
       part[k] = load_relaxed_system(peers.from(k) + index);
-      if (!has_ended && !arrived(part[k])) missing = k;
+      if (arrived(part[k]) || (ask && reached(flag, told.generation))) continue;
+      missing = k;
+      if (ask) seen = flag;
     }
     if (missing == most ||
-        must_give_up(poll, start_ns, context, {phase, peers.rank_of(missing)}, told.generation, sentinel))
+        must_give_up(poll, start_ns, context, {phase, peers.rank_of(missing)}, told.generation, seen))
       return;
   }
 }

@@ -88,8 +88,11 @@ void GraphBuilder::add_copy(std::byte* to, const std::byte* from, std::uint64_t 
     append(node, Edge::plain, "add a copy to a graph");
     return;
   }
-  CUgraphNode before = beside_ != nullptr ? beside_ : last_;
-  check(driver().cuGraphAddNode_v2(&beside_, graph_, &before, nullptr, before == nullptr ? 0 : 1, &node),
+  // The first of several follows all that is before it.
+  std::array<CUgraphNode, 2> before{beside_ != nullptr ? beside_ : last_,
+                                    beside_ != nullptr ? nullptr : joined_};
+  const std::size_t count = before[0] == nullptr ? 0 : before[1] == nullptr ? 1 : 2;
+  check(driver().cuGraphAddNode_v2(&beside_, graph_, before.data(), nullptr, count, &node),
         "add a copy beside a graph's chain");
 }
 

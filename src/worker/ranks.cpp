@@ -207,7 +207,7 @@ std::optional<std::string> Ranks::first_failure() const {
     if (phase == Phase::gate)
       return fmt::format("rank {} waited at the gate for the host past its deadline", record.rank);
     return fmt::format(
-        "rank {} waited for rank {} in phase {} (block {}) for more than {} ms: it saw generation {} and "
+        "rank {} waited for rank {} in phase {} (block {}) for more than {} ms: it saw number {} and "
         "expected {}",
         record.rank, record.peer, phase_name(phase), record.block, deadline_ns_ / 1'000'000, record.seen,
         record.expected);

@@ -43,7 +43,7 @@ std::uint64_t piece_bytes_of(const VerifyCase& drawn) {
 struct Buffers {
   std::uint64_t bytes;
   std::uint64_t pitch_bytes;
-  std::uint64_t input_offset_bytes;
+  std::vector<std::uint64_t> input_offsets_bytes;
   std::uint64_t output_offset_bytes;
   std::uint32_t copies;
   bool in_place;
@@ -58,12 +58,14 @@ struct Buffers {
   Buffers(Ranks& ranks, const VerifyCase& drawn, const nccl::Windows* window)
       : bytes(drawn.bytes()),
         pitch_bytes(pitch_bytes_of(drawn)),
-        input_offset_bytes(guard_bytes + drawn.input_offset_elements * size_of_bytes(drawn.dtype)),
         output_offset_bytes(guard_bytes + drawn.output_offset_elements * size_of_bytes(drawn.dtype)),
         copies(copies_of(drawn)),
         in_place(drawn.place == Place::in) {
     const std::uint64_t all_bytes = copies * pitch_bytes;
     if (window == nullptr) inputs = ranks.make_symmetric(all_bytes);
+    for (std::uint32_t rank = 0; rank < ranks.count(); ++rank)
+      input_offsets_bytes.push_back(guard_bytes +
+                                    drawn.input_offset_elements_of(rank) * size_of_bytes(drawn.dtype));
     for (const Rank& rank : ranks.all()) {
       if (window == nullptr && !in_place) outputs.emplace_back(*rank.context, all_bytes);
       input_starts.push_back(window != nullptr ? window->data(rank.slot) : inputs.data(rank.number));
@@ -81,7 +83,7 @@ struct Buffers {
   }
 
   [[nodiscard]] std::byte* input(std::uint32_t rank, std::uint32_t copy) const {
-    return input_starts[rank] + copy * pitch_bytes + input_offset_bytes;
+    return input_starts[rank] + copy * pitch_bytes + input_offsets_bytes[rank];
   }
   [[nodiscard]] std::byte* output(std::uint32_t rank, std::uint32_t copy) const {
     return in_place ? input(rank, copy) : output_starts[rank] + copy * pitch_bytes + output_offset_bytes;
@@ -105,7 +107,7 @@ struct Buffers {
       }
       return false;
     };
-    if (broken(input_starts[rank.number], input_offset_bytes))
+    if (broken(input_starts[rank.number], input_offsets_bytes[rank.number]))
       return fmt::format("bytes beside the input of rank {} were overwritten", rank.number);
     if (!in_place && broken(output_starts[rank.number], output_offset_bytes))
       return fmt::format("bytes beside the result of rank {} were overwritten", rank.number);

@@ -53,8 +53,8 @@ TEST(Plan, SizesByFactorAndByStep) {
   EXPECT_EQ(sizes_of(sweep).back(), 4 * kib);
   sweep.step_bytes = 1 * kib;
   EXPECT_EQ(sizes_of(sweep).size(), 5u);
-  sweep.min_bytes = ~std::uint64_t{0} - 1;
-  sweep.max_bytes = ~std::uint64_t{0};
+  sweep = small_sweep();
+  sweep.factor = ~std::uint64_t{0};
   EXPECT_EQ(sizes_of(sweep).size(), 1u) << "no wrap at the end of 64 bits";
 }
 
@@ -66,6 +66,9 @@ TEST(Plan, BadSizesAreRefusedWithASentence) {
   sweep = small_sweep();
   sweep.max_bytes = 512;
   EXPECT_NE(message_of(sweep, machine).find("-b 1K is more than -e 512"), std::string::npos);
+  sweep = small_sweep();
+  sweep.max_bytes = std::uint64_t{64} << 30;
+  EXPECT_NE(message_of(sweep, machine).find("smaller than 64G"), std::string::npos);
   sweep = small_sweep();
   sweep.factor = 1;
   EXPECT_NE(message_of(sweep, machine).find("-f 1"), std::string::npos);

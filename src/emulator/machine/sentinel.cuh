@@ -161,23 +161,25 @@ inline void push(const Mailboxes& mail, u32 to, u64 begin, const Words& words) {
   std::memcpy(detail::engine().whole_target(area, bytes_of(words)), words.data(), bytes_of(words));
 }
 
-// What `writer` has sent, once all of it is there; the sentinel is put back.
-inline Words receive(const Mailboxes& mail, u32 writer, u64 begin, u64 vectors, Phase phase) {
+// What `writer` has sent, once all of it is there, or as it is where a flag has told so; the sentinel is put back.
+inline Words receive(const Mailboxes& mail, u32 writer, u64 begin, u64 vectors, Phase phase,
+                     bool told = false) {
   Words words(vectors * vector_bytes / sizeof(u32));
   if (words.empty()) return words;
   char* const area = mail.area(mail.member, writer) + begin * vector_bytes;
-  detail::engine().wait_whole_arrived(area, bytes_of(words), sentinel, phase, mail.rank_of(writer));
+  if (!told)
+    detail::engine().wait_whole_arrived(area, bytes_of(words), sentinel, phase, mail.rank_of(writer));
   std::memcpy(words.data(), area, bytes_of(words));
   std::memset(detail::engine().whole_target(area, bytes_of(words)), 0xff, bytes_of(words));
   return words;
 }
 
 template <class Element>
-Words receive_sum(const Words& own, const Mailboxes& mail, u64 begin, Phase phase) {
+Words receive_sum(const Words& own, const Mailboxes& mail, u64 begin, Phase phase, bool told = false) {
   std::array<Words, max_ranks> part;
   std::array<const char*, max_ranks> source{};
   for (u32 r = 0; r < mail.members; ++r) {
-    part[r] = r == mail.member ? own : receive(mail, r, begin, bytes_of(own) / vector_bytes, phase);
+    part[r] = r == mail.member ? own : receive(mail, r, begin, bytes_of(own) / vector_bytes, phase, told);
     source[r] = reinterpret_cast<const char*>(part[r].data());
   }
   Words sum(own.size());
@@ -238,7 +240,8 @@ void exchange_beside_engines(void* to, const void* from, u64 count_elements, con
       wait_reached_acquire_system(told.flags + mail.rank_of(r), told.generation, context,
                                   {phase, mail.rank_of(r)}, told.wait);
   const whole::Words own = whole::load<Element>(from, count_elements, begin, end - begin);
-  whole::store<Element>(to, count_elements, begin, whole::receive_sum<Element>(own, mail, begin, phase));
+  whole::store<Element>(to, count_elements, begin,
+                        whole::receive_sum<Element>(own, mail, begin, phase, true));
 }
 
 // First hop of two: pushes every other member's share of `from` into this rank's area of that member. With
