@@ -69,10 +69,7 @@ LaunchShape hierarchical_shape(const Team& team, std::uint64_t bytes) {
   const std::uint32_t members = std::max(1u, team.island_ranks);
   return push_shape((bytes + members - 1) / members);
 }
-LaunchShape chunked_shape(const Team& team, std::uint64_t bytes) {
-  return pull_shape(bytes / team.ranks);
-}
-// Vectors that have arrived are summed as fast as engines bring them.
+// Not tuned yet.
 LaunchShape copy_push_shape(const Team& /*team*/, std::uint64_t /*bytes*/) {
   return {128, max_threads};
 }
@@ -387,7 +384,7 @@ constexpr std::array rows{
         [](CatalogRow& r) {
           r.scratch_bytes = two_shot_chunked_scratch;
           r.programmatic = true;
-          r.shape = chunked_shape;
+          r.shape = two_shot_shape;
           r.wire_bytes_theory = two_shot_wire_bytes;
         }),
     row("ring", "ring",

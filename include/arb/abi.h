@@ -99,8 +99,8 @@ struct KernelParams {
 };
 
 // What an area holds that takes one of `parts` shares of a message: the share, and the whole of a message of
-// so few vectors that it cannot be shared. A multiple of 256, as the areas of whole messages are: stores that straddle
-// lines of memory cost a link some percent.
+// so few vectors that it cannot be shared. A multiple of 256, as the areas of whole messages are, so that stores do
+// not straddle lines of memory.
 constexpr u64 share_area_bytes(u64 capacity_bytes, u32 parts) {
   return (capacity_bytes / parts + (max_ranks + 1) * vector_bytes + 255) / 256 * 256;
 }
