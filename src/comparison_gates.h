@@ -20,12 +20,12 @@ constexpr std::string_view name_of(GateState state) {
 struct Gate {
   std::string name;
   GateState state = GateState::passed;
-  std::string sentence;  // what was found; empty when passed
+  std::string sentence;  // what was found; empty where a gate passed and found nothing
   friend bool operator==(const Gate&, const Gate&) = default;
 };
 
 inline constexpr double most_clock_difference = 0.01;
-// Chance that a gate fails on arms that are alike, for the two gates that are tests themselves.
+// Chance that a gate fails on arms that are alike, for the gates that are tests themselves.
 inline constexpr double gate_alpha = 0.01;
 
 // The gates of the blocks: GPUs, driver, clocks, clock event reasons, hardware errors, and the placebo, whose

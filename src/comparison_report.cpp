@@ -115,7 +115,7 @@ std::vector<std::string> notes(const Comparison& comparison) {
   const std::string placebo = placebo_text(comparison);
   if (!placebo.empty()) lines.push_back(placebo);
   for (const Gate& gate : comparison.gates) {
-    if (gate.state != GateState::passed)
+    if (!gate.sentence.empty())
       lines.push_back(fmt::format("gate {} {}: {}", gate.name, name_of(gate.state), gate.sentence));
   }
   lines.insert(lines.end(), comparison.remarks.begin(), comparison.remarks.end());

@@ -232,7 +232,16 @@ TEST(Gates, FireOnWhatTheyGuard) {
            }
          }
        }},
-      {"hardware_errors", [](Made& made) { made.blocks[2].launches[2].gpus[1].new_errors = 3; }},
+      {"hardware_errors",
+       [](Made& made) { made.blocks[2].launches[2].gpus[1].new_errors = made.plan.cells.size() + 1; }},
+      {"hardware_errors",
+       [](Made& made) {
+         for (Block& block : made.blocks) {
+           for (LaunchRecord& launch : block.launches) {
+             if (launch.role == Role::b) launch.gpus[0].new_errors = 1;
+           }
+         }
+       }},
       {"placebo",
        [](Made& made) {
          for (Block& block : made.blocks) {
@@ -285,6 +294,18 @@ TEST(Gates, AnEventUnderBothArmsIsNoDifference) {
     for (LaunchRecord& launch : block.launches) launch.gpus[0].events = {"sw_power_cap"};
   }
   EXPECT_EQ(gate(compared(capped), "clock_events").state, GateState::passed);
+}
+
+TEST(Gates, AFewLinkErrorsUnderBothArmsAreToldOf) {
+  Made replayed = made(nothing);
+  for (Block& block : replayed.blocks) block.launches[block.index % 3].gpus[0].new_errors = 1;
+  const Comparison comparison = compared(replayed);
+  const Gate errors = gate(comparison, "hardware_errors");
+  EXPECT_EQ(errors.state, GateState::passed);
+  EXPECT_NE(errors.sentence.find("counted 12 new errors that they put right, in "), std::string::npos)
+      << errors.sentence;
+  EXPECT_EQ(comparison.failed, "");
+  EXPECT_NE(comparison_table(comparison).find(errors.sentence), std::string::npos);
 }
 
 TEST(Comparison, ACellThatOneLaunchLacksHasNoVerdictAndIsSaid) {
