@@ -209,9 +209,9 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
   app.add_option("--tuning", run.tuning, "what auto chooses by: a file that arbench tune wrote here");
   add_list(app, "--toolkit", run.toolkits, "toolkits, such as 12.8 or 13.0-nvcc (default all, by NVRTC)");
   app.add_option("-g,--ngpus", run.gpus, "GPUs (default: all that reach each other, or one)");
-  app.add_option(
-      "--ranks", run.ranks,
-      "only so many ranks; they share GPUs where there are fewer (default: one a GPU, then 8, 3 and 5)");
+  app.add_option("--ranks", run.ranks,
+                 "only so many ranks; they share GPUs where there are fewer (default: one a GPU, 8, 3, 5, "
+                 "and any number less)");
   app.add_option_function<std::string>(
       "--case",
       [&options](const std::string& text) {

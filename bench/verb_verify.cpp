@@ -149,9 +149,12 @@ std::vector<VerifyTeam> Verify::teams(std::uint32_t gpus) const {
   if (options_.run.ranks) return {{*options_.run.ranks, std::min(*options_.run.ranks, gpus)}};
   std::vector<VerifyTeam> some;
   if (gpus >= 2) some.push_back({gpus, gpus});
-  for (const std::uint32_t ranks : {8u, 3u, 5u}) {
-    if (ranks != gpus) some.push_back({ranks, std::min(ranks, gpus)});
-  }
+  const auto add = [&](std::uint32_t ranks) {
+    if (std::ranges::count(some, ranks, &VerifyTeam::ranks) == 0)
+      some.push_back({ranks, std::min(ranks, gpus)});
+  };
+  for (const std::uint32_t ranks : {8u, 3u, 5u}) add(ranks);
+  for (std::uint32_t ranks = gpus; ranks >= 2; --ranks) add(ranks);  // all that have GPUs of their own
   return some;
 }
 

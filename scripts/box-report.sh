@@ -45,7 +45,8 @@ worst=0
 started=$SECONDS
 
 # A verb that the program does not have is not in its help.
-has() { "$program" --help 2>&1 | grep -qE "^  $1( |$)"; }
+help=$("$program" --help 2>&1 || true)
+has() { grep -qE "^  $1( |$)" <<<"$help"; }
 
 # Wrong data outweighs a regression, and that outweighs what could not be done.
 weigh() {
@@ -89,7 +90,13 @@ part 'stack' probe.json probe --json
 if [ "$gpus" -ge 2 ]; then
   part 'limits of the machine' limits.txt limits --results "$work/results"
   part 'sweep' run.txt run -b 1K -e 256M --results "$work/results"
-  # Causes: the compilers of the oldest and the newest bundle, then NVRTC against nvcc as the control.
+  # What is fastest here, and then as serving engines run: a process a rank, with that tuning, beside torch where it is.
+  part 'tuning' tune.txt tune -e 256M -o "$work/tuning.json" --results "$work/results"
+  processes=(--world processes --mode pipelined -b 1K -e 256M)
+  [ ! -s "$work/tuning.json" ] || processes+=(--tuning "$work/tuning.json")
+  ! python3 -c 'import torch.distributed._symmetric_memory' 2>/dev/null || processes+=(--peer torch)
+  part 'sweep, one process a rank' processes.txt run "${processes[@]}" --results "$work/results"
+  # Causes: the compilers of the oldest and the newest bundle.
   mapfile -t bundles < <(python3 - "$work/list.json" <<'PYTHON'
 import json, sys
 names = [bundle["name"] for bundle in json.load(open(sys.argv[1])).get("bundles", [])]

@@ -43,7 +43,10 @@ Hello hello_of(const WorkerConfig& config, const std::string& behaviour) {
   Hello hello;
   hello.driver = "580.82.07";
   hello.cuda_driver = behaviour == "old_driver" ? 12'020 : 13'000;
-  const std::uint32_t count = behaviour == "no_gpu" ? 0 : behaviour == "one_gpu" ? 1 : 2;
+  const std::uint32_t count = behaviour == "no_gpu"       ? 0
+                              : behaviour == "one_gpu"    ? 1
+                              : behaviour == "seven_gpus" ? 7
+                                                          : 2;
   for (std::uint32_t i = 0; i < count; ++i) {
     DeviceInfo device;
     device.ordinal = i;
@@ -52,7 +55,8 @@ Hello hello_of(const WorkerConfig& config, const std::string& behaviour) {
     device.architecture = "sm_90";
     device.pci_address = "0000:0" + std::to_string(i) + ":00.0";
     device.memory_bytes = 1ull << 30;
-    if (count == 2 && behaviour != "no_p2p") device.peers = {1 - i};
+    for (std::uint32_t peer = 0; peer < count; ++peer)
+      if (peer != i && behaviour != "no_p2p") device.peers.push_back(peer);
     hello.devices.push_back(device);
   }
   for (const std::string& folder : config.bundle_folders) {

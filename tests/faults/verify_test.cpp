@@ -138,6 +138,18 @@ TEST_F(FakeVerify, OneGpuHoldsVirtualRanks) {
   for (const std::string& line : result.lines) EXPECT_TRUE(has(line, ",yes,oversubscribed,")) << line;
 }
 
+TEST_F(FakeVerify, EveryNumberOfRanksThatHasGpusOfItsOwnIsVerified) {
+  VerifyOptions asked = options("seven_gpus");
+  asked.run.ranks.reset();
+  asked.for_s = 2;
+  const Verified result = verify(asked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::vector<std::string> teams = {",7,7,", ",8,7,", ",3,3,", ",5,5,", ",6,6,", ",4,4,", ",2,2,"};
+  ASSERT_EQ(result.lines.size(), teams.size()) << result.out;
+  for (std::size_t i = 0; i < teams.size(); ++i)
+    EXPECT_TRUE(has(result.lines[i], teams[i])) << result.lines[i];
+}
+
 TEST_F(FakeVerify, WithoutGpusItIsEmulated) {
   VerifyOptions asked = options("no_driver");
   asked.run.ranks = 3;

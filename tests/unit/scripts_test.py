@@ -169,6 +169,160 @@ class PlantedBundles(unittest.TestCase):
                 self.assertIn(words, done.stderr)
 
 
+# Stands for arbench in tests of prove_verdicts.py: of a call of 5 us and 0.5 ns a planted cycle it "compares" what the
+# planted manifest says was planted; A with itself differs in so many cells as ARB_TEST_ALARMS says.
+COMPARES = """#!{python}
+import json, os, pathlib, sys
+planted = pathlib.Path(sys.argv[sys.argv.index("--b") + 1].removeprefix("bundle="))
+cells = []
+for entry in json.loads((planted / "manifest.json").read_text())["kernels"]:
+    assert (planted / entry["cubins"][0]["file"]).read_text() == str(entry["cycles"])
+    change = entry["cycles"] * 0.0005 / 5
+    alarm = len(cells) < int(os.environ.get("ARB_TEST_ALARMS", "0"))
+    cells.append({{"contender": entry["kernel"], "a_us": 5, "b_us": 5 * (1 + change), "change": change,
+                  "verdict": "SLOWER" if change >= 0.02 else "EQUIVALENT", "why": "compiler: SASS differs",
+                  "placebo": {{"verdict": "SLOWER" if alarm else "EQUIVALENT"}}}})
+print(json.dumps({{"cells": cells, **({{"failed": "hot"}} if "ARB_TEST_FAILED" in os.environ else {{}})}}))
+sys.exit(5 if "ARB_TEST_FAILED" in os.environ else 3)
+"""
+
+
+class Proofs(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.scratch.name)
+        self.program = self.folder / "arbench"
+        self.program.write_text(COMPARES.format(python=sys.executable))
+        self.program.chmod(0o755)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def ladder(self, steps):
+        for cycles in steps:
+            bundle = self.folder / "ladder" / str(cycles) / "13.0-nvrtc"
+            bundle.mkdir(parents=True)
+            kernels = [{"kernel": name, "cycles": cycles, "cubins": [{"file": f"{name}.cubin"}]} for name in "xyz"]
+            (bundle / "manifest.json").write_text(json.dumps({"name": "13.0-nvrtc", "kernels": kernels}))
+            for name in "xyz":
+                (bundle / f"{name}.cubin").write_text(str(cycles))
+
+    def prove(self, *arguments, **environment):
+        return subprocess.run([sys.executable, REPOSITORY / "scripts" / "prove_verdicts.py", "run",
+                               self.folder / "ladder", *arguments], capture_output=True, text=True, check=False,
+                              env={**os.environ, "ARB_PROGRAM": str(self.program), **environment})
+
+    def test_the_nearest_step_is_planted_and_found(self):
+        self.ladder((100, 290, 700))
+        done = self.prove()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("y: 290 cycles a call are planted", done.stdout)
+        self.assertIn("comparison 5: 3 of 3 planted cells SLOWER by the compiler (+2.9% to +2.9%)", done.stdout)
+        self.assertIn("proved: 15 of 15 planted effects found, 0 false alarms in 15", done.stdout)
+
+    def test_what_is_not_proved_is_said(self):
+        self.ladder((100, 150))  # 1.5% at most, which matters to nobody
+        missed = self.prove()
+        self.assertEqual(missed.returncode, 3, missed.stdout + missed.stderr)
+        self.assertIn("NOT proved: 0 of 15", missed.stdout)
+        shutil.rmtree(self.folder / "ladder")
+        self.ladder((290, 700))
+        alarmed = self.prove("--comparisons", "2", ARB_TEST_ALARMS="1")
+        self.assertEqual(alarmed.returncode, 3, alarmed.stdout)
+        self.assertIn("2 false alarms in 6", alarmed.stdout)
+        failed = self.prove("--comparisons", "1", ARB_TEST_FAILED="1")
+        self.assertEqual(failed.returncode, 3, failed.stdout)
+        self.assertIn("no verdict: hot", failed.stdout)
+
+    def test_bad_input_is_a_sentence(self):
+        done = self.prove()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has no ladder of planted bundles", done.stderr)
+
+
+# Stands for arbench in tests of box-report.sh: has the verbs that ARB_TEST_VERBS names, as many GPUs as ARB_TEST_GPUS says,
+# writes down how it was called, and ends a verb with the exit code that ARB_TEST_CODES gives it.
+REPORTS = """#!{python}
+import json, os, pathlib, sys
+verb, codes = sys.argv[1], json.loads(os.environ.get("ARB_TEST_CODES", "{{}}"))
+if verb == "--help":
+    print("\\n".join("  " + name + "     what it does" for name in os.environ["ARB_TEST_VERBS"].split()))
+    sys.exit(0)
+with open(os.environ["ARB_TEST_CALLS"], "a") as calls:
+    calls.write(" ".join(sys.argv[1:]) + "\\n")
+if verb == "list":
+    print(json.dumps({{"gpus": [{{}}] * int(os.environ["ARB_TEST_GPUS"]),
+                       "bundles": [{{"name": name}} for name in ("12.8-nvrtc", "13.0-nvcc", "13.0-nvrtc")]}}))
+elif "-o" in sys.argv:
+    pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a tuning of " + os.environ["HOME"] + "/somewhere")
+else:
+    print(verb, "was here")
+print("arbench:", verb, "says why", file=sys.stderr)
+sys.exit(codes.get(verb, 0))
+"""
+
+
+class BoxReports(unittest.TestCase):
+    VERBS = "list probe limits run tune compare verify"
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.scratch.name)
+        self.program = self.folder / "arbench"
+        self.program.write_text(REPORTS.format(python=sys.executable))
+        self.program.chmod(0o755)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def report(self, gpus, verbs=VERBS, codes=None, to="report"):
+        calls = self.folder / "calls"
+        calls.unlink(missing_ok=True)
+        done = subprocess.run(
+            [REPOSITORY / "scripts" / "box-report.sh", self.folder / to], capture_output=True, text=True, check=False,
+            env={**os.environ, "ARB_PROGRAM": str(self.program), "ARB_TEST_GPUS": str(gpus), "ARB_TEST_VERBS": verbs,
+                 "ARB_TEST_CALLS": str(calls), "ARB_TEST_CODES": json.dumps(codes or {}), "HOME": "/home/ada"})
+        return done, calls.read_text().splitlines() if calls.exists() else []
+
+    def test_gpus_get_everything_once_and_the_tuning_is_used(self):
+        done, calls = self.report(2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([call.split()[0] for call in calls],
+                         ["list", "probe", "limits", "run", "tune", "run", "compare", "compare", "verify"])
+        self.assertIn("--world processes", calls[5])
+        self.assertIn("--tuning", calls[5])
+        self.assertIn("--a toolkit=12.8-nvrtc --b toolkit=13.0-nvrtc --attribute", calls[6])
+        summary = (self.folder / "report" / "summary.md").read_text()
+        self.assertIn("data checks: exit code 0", summary)
+        # The owner's home is in none of the files.
+        self.assertEqual((self.folder / "report" / "tuning.json").read_text(), "a tuning of [left out]/somewhere")
+        again, calls = self.report(2)
+        self.assertEqual((again.returncode, calls), (1, []))
+
+    def test_the_worst_part_is_the_exit_code_and_the_others_go_on(self):
+        for codes, worst in (({"compare": 3}, 3), ({"compare": 3, "verify": 2}, 2), ({"limits": 5, "compare": 3}, 3),
+                             ({"limits": 5}, 5), ({"tune": 2, "compare": 3}, 2), ({"run": 1}, 5)):
+            done, calls = self.report(4, codes=codes, to="-".join(codes) + str(worst))
+            self.assertEqual(done.returncode, worst, codes)
+            self.assertEqual(calls[-1].split()[0], "verify", codes)
+            for verb, code in codes.items():
+                self.assertIn(f"exit code {code} after", done.stdout + self.summary("-".join(codes) + str(worst)))
+                self.assertIn(f"({verb} says why)", self.summary("-".join(codes) + str(worst)))
+
+    def summary(self, to):
+        return (self.folder / to / "summary.md").read_text()
+
+    def test_an_older_arbench_and_a_box_without_gpus_do_what_they_can(self):
+        done, calls = self.report(2, verbs="list run compare")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("skipped, because this arbench has no verb `tune`", self.summary("report"))
+        self.assertNotIn("--tuning", calls[2])
+        done, calls = self.report(0, to="emulated")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("run --emulate", calls[2])
+        self.assertIn("emulated rows have no time", self.summary("emulated"))
+
+
 class Nights(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory()
