@@ -12,14 +12,6 @@ namespace arb {
 namespace {
 
 namespace fs = std::filesystem;
-// A reading takes NVML some ms a device, during which the GPUs may be disturbed: at most one in so long.
-constexpr std::chrono::milliseconds between_looks{500};
-
-// Sums of counters of which some may be absent; absent where all are.
-std::optional<std::uint64_t> errors_of(const nvml::Device& device) {
-  if (!device.pcie_replays && !device.nvlink_errors) return std::nullopt;
-  return device.pcie_replays.value_or(0) + device.nvlink_errors.value_or(0);
-}
 
 }  // namespace
 
@@ -150,66 +142,16 @@ std::string GpuHost::hardware_name() const {
   return sessions_.at(Role::a)->hardware_name();
 }
 
-void GpuHost::read(bool first) {
-  last_look_ = std::chrono::steady_clock::now();
-  for (const nvml::Device& device : nvml_.devices()) {
-    if (!device.uuid) continue;
-    const auto found = sums_.find(*device.uuid);
-    if (found == sums_.end()) continue;
-    Sums& sums = found->second;
-    if (first) sums.errors_before = errors_of(device);
-    sums.errors_now = errors_of(device);
-    if (first) continue;  // idle before the launch: its clocks say nothing
-    if (device.sm_clock_mhz) {
-      sums.sm_clock += *device.sm_clock_mhz;
-      ++sums.sm_readings;
-    }
-    if (device.memory_clock_mhz) {
-      sums.memory_clock += *device.memory_clock_mhz;
-      ++sums.memory_readings;
-    }
-    if (!device.clock_events) sums.events_known = false;
-    for (const std::string& event : device.clock_events.value_or(std::vector<std::string>{})) {
-      if (event != "gpu_idle" && std::ranges::find(sums.events, event) == sums.events.end())
-        sums.events.push_back(event);
-    }
-    if (device.temperature_c) {
-      sums.temperature_c =
-          std::max(sums.temperature_c.value_or(0), static_cast<double>(*device.temperature_c));
-    }
-  }
-}
-
 void GpuHost::begin_watch() {
-  sums_.clear();
-  for (const DeviceInfo& gpu : sessions_.at(Role::a)->environment().gpus) sums_[gpu.uuid] = {};
-  if (nvml_.why().empty()) read(true);
+  watch_ = watch_of(sessions_.at(Role::a)->environment());
 }
 
 void GpuHost::look() {
-  if (!nvml_.why().empty() || std::chrono::steady_clock::now() - last_look_ < between_looks) return;
-  read(false);
+  watch_->look();
 }
 
 std::vector<GpuDuring> GpuHost::end_watch() {
-  if (nvml_.why().empty()) read(false);
-  std::vector<GpuDuring> result;
-  for (const DeviceInfo& gpu : sessions_.at(Role::a)->environment().gpus) {
-    const Sums& sums = sums_[gpu.uuid];
-    GpuDuring during{.uuid = gpu.uuid,
-                     .sm_clock_mhz = {},
-                     .memory_clock_mhz = {},
-                     .events = {},
-                     .new_errors = {},
-                     .temperature_c = sums.temperature_c};
-    if (sums.sm_readings > 0) during.sm_clock_mhz = sums.sm_clock / sums.sm_readings;
-    if (sums.memory_readings > 0) during.memory_clock_mhz = sums.memory_clock / sums.memory_readings;
-    if (sums.events_known && sums.sm_readings > 0) during.events = sums.events;
-    if (sums.errors_before && sums.errors_now && *sums.errors_now >= *sums.errors_before)
-      during.new_errors = *sums.errors_now - *sums.errors_before;
-    result.push_back(std::move(during));
-  }
-  return result;
+  return watch_->end();
 }
 
 }  // namespace arb

@@ -15,7 +15,7 @@
 #include "comparison_record.h"
 #include "coordinator/interrupt.h"
 #include "environment.h"
-#include "nvml_api/nvml.h"
+#include "gpu_watch.h"
 #include "options.h"
 #include "plan.h"
 #include "session.h"
@@ -77,22 +77,7 @@ class GpuHost final : public ArmHost {
   const Interrupt& interrupt_;
   Say say_;
   std::map<Role, std::unique_ptr<Session>> sessions_;
-
-  struct Sums {
-    double sm_clock = 0;
-    double memory_clock = 0;
-    int sm_readings = 0;
-    int memory_readings = 0;
-    bool events_known = true;
-    std::vector<std::string> events;
-    std::optional<std::uint64_t> errors_before;
-    std::optional<std::uint64_t> errors_now;
-    std::optional<double> temperature_c;
-  };
-  void read(bool first);
-  nvml::Session nvml_;
-  std::map<std::string, Sums> sums_;  // by UUID
-  std::chrono::steady_clock::time_point last_look_;
+  std::unique_ptr<GpuWatch> watch_;  // of the launch under way
 };
 
 }  // namespace arb

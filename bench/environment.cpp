@@ -113,6 +113,10 @@ std::string environment_json(const Environment& environment, const std::filesyst
                       {"clock_tick_ns", limits->clock_tick_ns},
                       {"measured_by", "one process that holds all ranks"}};
   }
+  if (!environment.during.empty()) {
+    json["gpus_during"] = Json::array();
+    for (const GpuDuring& gpu : environment.during) json["gpus_during"].push_back(Json::parse(to_json(gpu)));
+  }
   json["variables"] = Json::object();
   for (const auto& [name, value] : gpu_variables()) json["variables"][name] = names.left_out(value);
   json["probe"] = probe_program.empty() ? Json(nullptr) : probe_of(probe_program);

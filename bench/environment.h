@@ -9,6 +9,7 @@
 
 #include "bundle.h"
 #include "cell.h"
+#include "comparison_record.h"
 #include "types.h"
 #include "wire.h"
 
@@ -31,6 +32,7 @@ struct Environment {
   std::optional<Bundle> support;
   std::vector<NcclFound> nccls;
   std::optional<MachineLimits> limits;
+  std::vector<GpuDuring> during;  // of the ranks' GPUs while it ran; empty where nobody looked
 };
 
 // The variables of this process whose names start with CUDA_ or NCCL_; no others, because they may hold

@@ -292,6 +292,8 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   RunOptions run_options;
   CompareOptions compare_options;
   arb::VerifyOptions verify_options;
+  arb::TuneOptions tune_options;
+  RunOptions limits_options;
   arb::ListOptions list_options;
   arb::ProbeVerbOptions probe_options;
   std::string worker_config;
@@ -300,10 +302,11 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   if (arguments.size() > 1 && arguments[1] == "probe-child") {  // a process of the probe's own
     return arb::probe_child_verb({arguments.begin() + 2, arguments.end()});
   }
-  run_options.command = command_line(arguments);
-  run_options.probe_program = "/proc/self/exe";
-  compare_options.run.command = run_options.command;
-  compare_options.run.probe_program = run_options.probe_program;
+  for (arb::RunOptions* const options :
+       {&run_options, &compare_options.run, &verify_options.run, &tune_options.run, &limits_options}) {
+    options->command = command_line(arguments);
+    options->probe_program = "/proc/self/exe";
+  }
   // Without the program's name and, resumed, without --resume FOLDER at the end.
   const std::ptrdiff_t left_out = resumed ? 2 : 0;
   if (std::ssize(arguments) > 1 + left_out)
@@ -326,11 +329,9 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   CLI::App* limits = app.add_subcommand(
       "limits",
       "what this machine itself can do: nodes, flags, bytes a second of every pair, and known illnesses");
-  RunOptions limits_options;
   add_limits_options(*limits, limits_options);
   CLI::App* tune = app.add_subcommand(
       "tune", "search the fastest contender and launch shape of each size on this machine, for auto");
-  arb::TuneOptions tune_options;
   add_tune_options(*tune, tune_options);
   CLI::App* list = app.add_subcommand("list", "contenders, kernel bundles, GPUs and NCCLs that are here");
   list->add_flag("--json", list_options.json, "as JSON");
@@ -394,22 +395,11 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   // A reader that goes away (`arbench run | head`) must not cost the results.
   std::signal(SIGPIPE, SIG_IGN);
   if (probe->parsed()) return arb::probe_verb(probe_options, terminal);
-  if (tune->parsed()) {
-    tune_options.run.command = run_options.command;
-    return arb::tune_verb(tune_options, terminal, interrupt);
-  }
-  if (limits->parsed()) {
-    limits_options.command = run_options.command;
-    limits_options.probe_program = run_options.probe_program;
-    return arb::limits_verb(limits_options, terminal, interrupt);
-  }
+  if (tune->parsed()) return arb::tune_verb(tune_options, terminal, interrupt);
+  if (limits->parsed()) return arb::limits_verb(limits_options, terminal, interrupt);
   if (list->parsed()) return arb::list_verb(list_options, terminal, interrupt);
   if (compare->parsed()) return arb::compare_verb(compare_options, terminal, interrupt);
-  if (verify->parsed()) {
-    verify_options.run.command = run_options.command;
-    verify_options.run.probe_program = run_options.probe_program;
-    return arb::verify_verb(verify_options, terminal, interrupt);
-  }
+  if (verify->parsed()) return arb::verify_verb(verify_options, terminal, interrupt);
   return arb::run_verb(run_options, terminal, interrupt);
 }
 

@@ -13,6 +13,7 @@
 #include "coordinator/worker_process.h"
 #include "ending.h"
 #include "environment.h"
+#include "gpu_watch.h"
 #include "log.h"
 #include "publishing.h"
 #include "report_survey.h"
@@ -59,6 +60,7 @@ class Limits {
   const Started started_;
   Survey survey_;
   std::optional<MachineLimits> limits_;
+  std::unique_ptr<GpuWatch> watch_;
   std::size_t left_out_ = 0;
   int failures_ = 0;  // in a row
   bool lost_ = false;
@@ -97,6 +99,7 @@ void Limits::make_tests(WorkerBackend& backend) {
     log_.progress(static_cast<double>(done), static_cast<double>(plan.size()), text_of(test));
     ++done;
     attempt([&] { survey_.figures.push_back({test, backend.measure(test)}); });
+    watch_->look();
   }
   log_.clear();
   left_out_ = plan.size() - survey_.figures.size();
@@ -132,6 +135,7 @@ ExitCode Limits::go() {
   for (const DeviceInfo& gpu : session.environment().gpus) survey_.numa_nodes.push_back(numa_node_of(gpu));
   {
     const std::unique_ptr<WorkerBackend> backend = session.launch_workers(say);
+    watch_ = watch_of(session.environment());
     make_tests(*backend);
     backend->quit();
   }
@@ -139,6 +143,8 @@ ExitCode Limits::go() {
 
   Environment environment = session.environment();
   environment.limits = limits_;
+  environment.during = watch_->end();
+  for (const std::string& remark : remarks_on(environment.during)) log_.sentence(remark);
   const std::string json = survey_json(survey_, left_out_);
   if (options_.format == Format::json) {
     terminal_.out << json << std::flush;

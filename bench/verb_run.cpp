@@ -14,6 +14,7 @@
 #include "coordinator/worker_process.h"
 #include "ending.h"
 #include "environment.h"
+#include "gpu_watch.h"
 #include "log.h"
 #include "measure.h"
 #include "publishing.h"
@@ -64,6 +65,7 @@ class Run {
 
   std::unique_ptr<ResultsFolder> folder_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<GpuWatch> watch_;  // measured runs only
   RowContext context_;
   std::unique_ptr<ConsoleTable> table_;
   std::vector<Row> rows_;
@@ -88,13 +90,16 @@ Outcome Run::outcome_of(const Cell& cell) {
   if (streak.losses >= most_losses || streak.failures >= most_failures) {
     outcome.failure =
         streak.losses >= most_losses
-            ? fmt::format("not tried, because {} lost {} workers in a row", column, most_losses)
+            ? fmt::format("not tried, because {} hung or lost its worker {} times in a row", column,
+                          most_losses)
             : fmt::format("not tried, because {} of {} cells in a row did not run", most_failures, column);
     return outcome;
   }
   try {
     outcome = backend_->run(cell);
-    streak.losses = 0;
+    // A hang costs a whole deadline, as a lost worker does.
+    const bool hung = std::ranges::count(outcome.flags, hang_flag) > 0;
+    streak.losses = hung ? streak.losses + 1 : 0;
     streak.failures = outcome.failure.empty() ? 0 : streak.failures + 1;
   } catch (const WorkerLost& lost) {
     ++streak.losses;
@@ -117,6 +122,8 @@ Visit Run::visit(const Cell& cell) {
   done_us_ += expected_us(cell);
   try {
     Outcome outcome = outcome_of(cell);
+    if (watch_) watch_->look();
+    if (watch_ && watch_->throttled()) outcome.flags.emplace_back("throttled");
     std::optional<Row> row;
     try {
       row = measure(*backend_, cell, outcome, context_);
@@ -212,6 +219,7 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
     context_.launch = launch;
     if (launch == 0) {
       context_.limits = backend_->limits();
+      watch_ = watch_of(session.environment());
       backend_->get_ready(cells);
     } else if (!next_launch(session, say, cells)) {
       break;
@@ -248,8 +256,11 @@ void Run::finish_output(Benchmarks& benchmarks) {
 
 void Run::publish(const Session& session, Benchmarks& benchmarks) {
   folder_->write("benchmark.json", benchmarks.json());
+  Environment environment = session.environment();
+  if (watch_) environment.during = watch_->end();
+  for (const std::string& remark : remarks_on(environment.during)) log_.sentence(remark);
   const auto path =
-      publish_results(*folder_, session.environment(), options_, started_, session.hardware_name() + "-run",
+      publish_results(*folder_, environment, options_, started_, session.hardware_name() + "-run",
                       {.interrupted = interrupted_ || broken_ != nullptr,
                        .exit_code = exit_code(),
                        .remarks = log_.sentences()});

@@ -38,6 +38,9 @@ struct Cell {
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 
+// Among an Outcome's flags: a wait on a device passed its deadline.
+inline constexpr const char* hang_flag = "hang";
+
 // What ran, as a backend saw it. A cell that could not run has `failure` (one sentence) and nothing else.
 struct Outcome {
   std::vector<double> samples_us;  // per call, maximum over ranks; empty where nothing was timed (emulated)
@@ -47,7 +50,7 @@ struct Outcome {
   std::string output_hash;  // equal on all ranks when the outputs are bit-identical
   std::string ran;          // launch shape, or NCCL's algorithm, protocol and channels
   std::vector<std::string>
-      flags;  // remarks for the row, one word each (throttled, unchecked, oversubscribed)
+      flags;  // remarks for the row, one word each (throttled, unchecked, oversubscribed, hang)
   std::optional<std::uint64_t> messages;    // by the busiest rank, where counted (emulated)
   std::optional<std::uint64_t> wire_bytes;  // likewise
   std::string wrong;    // for a wrong cell: one sentence on the first wrong element, or which ranks differ

@@ -58,6 +58,8 @@ void get(const Json& json, const char* key, std::optional<T>& value) {
 Json json_of(const GpuDuring& gpu) {
   Json json = {{"uuid", gpu.uuid}};
   put(json, "sm_clock_mhz", gpu.sm_clock_mhz);
+  put(json, "least_sm_clock_mhz", gpu.least_sm_clock_mhz);
+  put(json, "most_sm_clock_mhz", gpu.most_sm_clock_mhz);
   put(json, "memory_clock_mhz", gpu.memory_clock_mhz);
   put(json, "events", gpu.events);
   put(json, "new_errors", gpu.new_errors);
@@ -69,6 +71,8 @@ GpuDuring gpu_from(const Json& json) {
   GpuDuring gpu;
   gpu.uuid = json.at("uuid");
   get(json, "sm_clock_mhz", gpu.sm_clock_mhz);
+  get(json, "least_sm_clock_mhz", gpu.least_sm_clock_mhz);
+  get(json, "most_sm_clock_mhz", gpu.most_sm_clock_mhz);
   get(json, "memory_clock_mhz", gpu.memory_clock_mhz);
   get(json, "events", gpu.events);
   get(json, "new_errors", gpu.new_errors);
@@ -115,6 +119,10 @@ std::string ComparedKey::name() const {
 const LaunchRecord* Block::find(Role role) const {
   const auto found = std::ranges::find(launches, role, &LaunchRecord::role);
   return found == launches.end() ? nullptr : &*found;
+}
+
+std::string to_json(const GpuDuring& gpu) {
+  return json_of(gpu).dump();
 }
 
 std::string to_json(const ComparisonPlan& plan) {

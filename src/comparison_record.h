@@ -63,7 +63,9 @@ struct ComparisonPlan {
 // One GPU during one launch. What could not be read is absent.
 struct GpuDuring {
   std::string uuid;
-  std::optional<double> sm_clock_mhz;              // mean of the readings
+  std::optional<double> sm_clock_mhz;  // mean of the readings
+  std::optional<double> least_sm_clock_mhz = {};
+  std::optional<double> most_sm_clock_mhz = {};
   std::optional<double> memory_clock_mhz;          // likewise
   std::optional<std::vector<std::string>> events;  // clock event reasons seen, idleness left out
   std::optional<std::uint64_t> new_errors;         // of the links, between the launch's start and end
@@ -94,6 +96,8 @@ class RecordError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// {"uuid": ..., "sm_clock_mhz": ...}: what could not be read has no key.
+std::string to_json(const GpuDuring& gpu);
 // plan.json, and one line of blocks.jsonl (without its newline). The readers throw RecordError.
 std::string to_json(const ComparisonPlan& plan);
 ComparisonPlan plan_from_json(std::string_view text);

@@ -80,8 +80,10 @@ struct LimitTest {
 // starting a copy engine (3 us or so) does not show.
 inline constexpr std::uint64_t pair_move_bytes = 64ull << 20;
 inline constexpr std::uint64_t team_move_bytes = 256ull << 20;
-// Blocks of a rank from which SM bandwidth no longer grew on any GPU seen so far (H200: 132 multiprocessors).
+// Blocks of a rank from which SM bandwidth no longer grew on any GPU seen so far (H200: 132 multiprocessors), and fewer,
+// which get in each other's way less.
 inline constexpr std::uint32_t many_blocks = 132;
+inline constexpr std::uint32_t some_blocks = 64;
 
 LimitTest nodes_test(GraphEdge edge, std::uint32_t count);
 LimitTest local_copy_test(std::uint64_t bytes);

@@ -11,7 +11,7 @@
 namespace arb {
 
 // Blocks of a rank that the SM engines are surveyed at, most last.
-inline constexpr std::uint32_t survey_blocks[] = {4, 16, 64, many_blocks};
+inline constexpr std::uint32_t survey_blocks[] = {4, 16, some_blocks, many_blocks};
 // Tensors that a node copies locally: what an allreduce out of place takes at the very least.
 inline constexpr std::uint64_t survey_copy_bytes[] = {1u << 10, 16u << 10, 256u << 10, 1u << 20,
                                                       4u << 20, 16u << 20, 64u << 20};

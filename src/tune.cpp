@@ -75,7 +75,8 @@ class Search {
   const TuneHooks& hooks_;
   std::mt19937_64 random_;
   std::vector<const CatalogRow*> rows_;
-  std::map<std::string, int> failures_;  // in a row, in this launch
+  // Contender and calls a graph -> failures in a row, in this launch: what cannot run 20 calls may run 3.
+  std::map<std::pair<std::string, std::uint32_t>, int> failures_;
   double done_us_ = 0;
   double total_us_ = 0;
 };
@@ -99,20 +100,21 @@ Cell Search::cell_of(const CatalogRow& row, LaunchShape shape, std::uint64_t byt
   return cell;
 }
 
-// Empty where the cell did not run right; its contender is left alone once that was often.
+// Empty where the cell did not run right; its contender is left alone in such graphs once that was often.
 std::optional<Search::Measured> Search::measure(Backend& backend, const Cell& cell, std::uint32_t launch) {
   done_us_ += expected_us(cell);
-  if (failures_[cell.contender] >= most_tune_failures) return std::nullopt;
+  int& failures = failures_[{cell.contender, cell.calls_per_graph}];
+  if (failures >= most_tune_failures) return std::nullopt;
   hooks_.progress(
       done_us_, std::max(total_us_, done_us_),
       fmt::format("{} {}x{} at {}", cell.contender, cell.blocks, cell.threads, size_name(cell.bytes)));
   const Outcome outcome = hooks_.run(backend, cell);
   hooks_.heard(backend, cell, outcome, launch);
   if (!outcome.failure.empty() || !outcome.correct || outcome.samples_us.empty()) {
-    ++failures_[cell.contender];
+    ++failures;
     return std::nullopt;
   }
-  failures_[cell.contender] = 0;
+  failures = 0;
   return Measured{percentiles_of(outcome.samples_us).p50_us, outcome.ran};
 }
 

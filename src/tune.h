@@ -21,8 +21,8 @@ inline constexpr double can_win_factor = 2;
 // Candidates of a size that are measured again; the last is of another contender where the first are all of one, so
 // that a crossover does not hang on one launch.
 inline constexpr std::size_t finalists_of_each = 4;
-// A contender that failed so often in a row is left alone for the rest of a launch: each time may cost a whole
-// deadline.
+// A contender that failed so often in a row is left alone, in graphs of as many calls, for the rest of a launch: each
+// time may cost a whole deadline.
 inline constexpr int most_tune_failures = 2;
 
 struct TuneAsk {

@@ -1,7 +1,10 @@
 #include <arb/abi.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "text.h"
@@ -34,30 +37,87 @@ std::string problem_of(const Tuning& tuning, const TunedSize& entry) {
                ? fmt::format("{} needs islands, and it was tuned without", entry.contender)
                : fmt::format("{} cannot be chosen; there are {}", entry.contender, enumerate(choosable()));
   }
-  const auto [blocks, threads] = entry.shape;
-  if (blocks == 0 || blocks > max_blocks || threads == 0 || threads > max_threads || threads % 32 != 0) {
-    return fmt::format("{}x{} is no launch shape; 1 to {} blocks have 32 to {} threads, whole warps", blocks,
-                       threads, max_blocks, max_threads);
-  }
+  if (entry.shape.threads % 32 != 0)
+    return fmt::format("{} threads are no whole warps of 32", entry.shape.threads);
   if (!std::isfinite(entry.p50_us) || entry.p50_us <= 0) return "its time is no positive number";
   if (entry.evidence == Evidence::emulated) return "emulated cells have no time, so nothing was tuned";
   return "";
 }
 
+// The readers below throw EnvironmentError with what is wrong of the file: "it has no ranks".
+const Json& part(const Json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) throw EnvironmentError(fmt::format("it has no {}", key));
+  return object.at(key);
+}
+std::uint64_t whole(const Json& object, const char* key, std::uint64_t least, std::uint64_t most) {
+  const Json& value = part(object, key);
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > most)
+    throw EnvironmentError(fmt::format("{} is no whole number from {} to {}", key, least, most));
+  return value.get<std::uint64_t>();
+}
+std::uint32_t whole32(const Json& object, const char* key, std::uint32_t least, std::uint32_t most) {
+  return static_cast<std::uint32_t>(whole(object, key, least, most));
+}
+template <class T>
+T of_type(const Json& object, const char* key) {
+  try {
+    return part(object, key).get<T>();
+  } catch (const Json::exception&) {
+    throw EnvironmentError(fmt::format("{} is not of the type that it should be", key));
+  }
+}
+const Json& list(const Json& object, const char* key) {
+  if (!part(object, key).is_array()) throw EnvironmentError(fmt::format("{} is no list", key));
+  return part(object, key);
+}
+void only(const Json& object, std::initializer_list<const char*> keys) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::ranges::find(keys, key) == keys.end())
+      throw EnvironmentError(fmt::format("it has a key '{}'", one_line(key, 60)));
+  }
+}
+
 TunedSize entry_from(const Json& json) {
   TunedSize entry;
-  entry.bytes = json.at("bytes").get<std::uint64_t>();
-  entry.contender = json.at("contender").get<std::string>();
-  entry.shape = {json.at("blocks").get<std::uint32_t>(), json.at("threads").get<std::uint32_t>()};
-  entry.p50_us = json.at("p50_us").get<double>();
-  entry.launches = json.at("launches").get<std::uint32_t>();
-  const auto evidence = json.at("evidence").get<std::string>();
+  entry.bytes = whole(json, "bytes", 1, std::numeric_limits<std::uint64_t>::max());
+  entry.contender = of_type<std::string>(json, "contender");
+  entry.shape = {whole32(json, "blocks", 1, max_blocks), whole32(json, "threads", 32, max_threads)};
+  entry.p50_us = of_type<double>(json, "p50_us");
+  entry.launches = whole32(json, "launches", 1, std::numeric_limits<std::uint32_t>::max());
+  only(json, {"bytes", "contender", "blocks", "threads", "p50_us", "evidence", "launches"});
+  const auto evidence = of_type<std::string>(json, "evidence");
   for (const Evidence known : {Evidence::measured, Evidence::modelled, Evidence::emulated}) {
     if (name_of(known) != evidence) continue;
     entry.evidence = known;
     return entry;
   }
   throw EnvironmentError(fmt::format("there is no evidence '{}'", one_line(evidence, 60)));
+}
+
+// All but what the catalog must agree to.
+Tuning read(const Json& json) {
+  if (!json.is_object() || json.value("schema", Json()) != schema || json.value("version", Json()) != version)
+    throw EnvironmentError(fmt::format("its schema is not '{}', version {}", schema, version));
+  Tuning tuning;
+  const Json& machine = part(json, "machine");
+  tuning.machine.gpus = of_type<std::vector<std::string>>(machine, "gpus");
+  for (const Json& peers : list(machine, "peers")) {
+    const Json one = {{"peers", peers}};
+    std::vector<std::uint32_t>& ranks = tuning.machine.peers.emplace_back();
+    for (const Json& peer : list(one, "peers"))
+      ranks.push_back(whole32(Json{{"a peer", peer}}, "a peer", 0, max_ranks - 1));
+  }
+  tuning.machine.numa_nodes = of_type<std::vector<int>>(machine, "numa_nodes");
+  only(machine, {"gpus", "peers", "numa_nodes"});
+  tuning.ranks = whole32(json, "ranks", 2, max_ranks);
+  tuning.island_ranks = whole32(json, "island_ranks", 0, max_ranks);
+  tuning.bundle = of_type<std::string>(json, "bundle");
+  const auto dtype = dtype_from(of_type<std::string>(json, "dtype"));
+  if (!dtype) throw EnvironmentError("its dtype is not known");
+  tuning.dtype = *dtype;
+  for (const Json& entry : list(json, "sizes")) tuning.sizes.push_back(entry_from(entry));
+  only(json, {"schema", "version", "machine", "ranks", "island_ranks", "dtype", "bundle", "sizes"});
+  return tuning;
 }
 
 }  // namespace
@@ -95,27 +155,9 @@ Tuning tuning_from_json(const std::string& name, const std::string& text) {
   if (json.is_discarded()) throw refuse("it is cut short, or no JSON");
   Tuning tuning;
   try {
-    if (json.at("schema") != schema || json.at("version") != version)
-      throw refuse(fmt::format("its schema is not '{}', version {}", schema, version));
-    const Json& machine = json.at("machine");
-    tuning.machine.gpus = machine.at("gpus").get<std::vector<std::string>>();
-    tuning.machine.peers = machine.at("peers").get<std::vector<std::vector<std::uint32_t>>>();
-    tuning.machine.numa_nodes = machine.at("numa_nodes").get<std::vector<int>>();
-    tuning.ranks = json.at("ranks").get<std::uint32_t>();
-    tuning.island_ranks = json.at("island_ranks").get<std::uint32_t>();
-    tuning.bundle = json.at("bundle").get<std::string>();
-    const auto dtype = dtype_from(json.at("dtype").get<std::string>());
-    if (!dtype) throw refuse("its dtype is not known");
-    tuning.dtype = *dtype;
-    for (const Json& entry : json.at("sizes")) {
-      try {
-        tuning.sizes.push_back(entry_from(entry));
-      } catch (const EnvironmentError& error) {
-        throw refuse(error.what());
-      }
-    }
-  } catch (const Json::exception& error) {
-    throw refuse(one_line(error.what(), 160));
+    tuning = read(json);
+  } catch (const EnvironmentError& error) {
+    throw refuse(error.what());
   }
   if (tuning.sizes.empty()) throw refuse("it has no sizes");
   for (std::size_t i = 0; i < tuning.sizes.size(); ++i) {

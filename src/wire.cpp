@@ -136,6 +136,7 @@ template <typename Visitor>
 void fields(Is<Reply> auto& reply, Visitor& visit) {
   visit("op", reply.op);
   visit("error", reply.error);
+  visit("hung", reply.hung);
   visit("hello", reply.hello);
   visit("limits", reply.limits);
   visit("figure", reply.figure);
@@ -354,6 +355,7 @@ Reply reply_from_wire(std::string_view text) {
           fmt::format("a reply to \"{}\" with{} \"{}\"", name_of(reply.op), present ? "" : "out", part));
     }
   };
+  if (good && reply.hung) throw WireError("a reply that is \"hung\" without an error");
   check(reply.hello.has_value(), reply.op == Op::hello, "hello");
   check(reply.limits.has_value(), reply.op == Op::limits, "limits");
   check(reply.figure.has_value(), reply.op == Op::measure, "figure");

@@ -117,8 +117,9 @@ struct Request {
 };
 
 struct Reply {
-  Op op = Op::hello;  // of the request answered
-  std::string error;  // one sentence; the parts below are then empty
+  Op op = Op::hello;              // of the request answered
+  std::string error;              // one sentence; the parts below are then empty
+  std::optional<bool> hung = {};  // only with an error: a wait on a device passed its deadline
   std::optional<Hello> hello;
   std::optional<MachineLimits> limits;
   std::optional<double> figure = {};  // of the test asked for, in the unit of its kind

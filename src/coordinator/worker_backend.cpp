@@ -28,6 +28,13 @@ std::vector<std::string> peer_arguments(const PeerProgram& program, const Worker
   return {program.script.string(), "--config", to_wire(config), "--library", program.library.string()};
 }
 
+// What was to be measured could not be; a hang is told apart, because it says something of the machine.
+[[noreturn]] void refuse(const Reply& reply, const std::string& what) {
+  const std::string sentence = fmt::format("{} cannot be measured: {}", what, reply.error);
+  if (reply.hung) throw WorkerLost(WorkerLost::Cause::deadline, sentence);
+  throw EnvironmentError(sentence);
+}
+
 }  // namespace
 
 struct WorkerBackend::Member {
@@ -287,7 +294,7 @@ std::optional<MachineLimits> WorkerBackend::limits() {
   if (!reply.error.empty()) {
     // What sticks to its context would be blamed on what is measured next.
     if (setup_.world == World::threads) members_.front()->group->quit(quit_patience);
-    throw EnvironmentError(fmt::format("the machine's limits cannot be measured: {}", reply.error));
+    refuse(reply, "the machine's limits");
   }
   limits_ = std::move(*reply.limits);
   return limits_;
@@ -299,7 +306,7 @@ double WorkerBackend::measure(const LimitTest& test) {
                     2 * setup_.deadline + setup_.cell_allowance, "measuring " + text_of(test));
   if (!reply.error.empty()) {
     member.group->quit(quit_patience);
-    throw EnvironmentError(fmt::format("{} cannot be measured: {}", text_of(test), reply.error));
+    refuse(reply, text_of(test));
   }
   return *reply.figure;
 }

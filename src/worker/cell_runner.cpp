@@ -91,6 +91,7 @@ Outcome CellRunner::run(const Cell& cell) {
     workspaces_.clear();
     barrier_ = {};
     outcome.wrong = error.what();
+    outcome.flags = {hang_flag};
   } catch (const BundleError& error) {
     outcome.failure = error.what();
   } catch (const cuda::CudaError& error) {

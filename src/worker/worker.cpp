@@ -131,6 +131,7 @@ class Worker {
       reply.cell.reset();
       limit_bench_.reset();  // a wait that was given up leaves its flags out of step
       reply.error = error.what();
+      if (dynamic_cast<const DeviceDeadline*>(&error) != nullptr) reply.hung = true;
     }
     return reply;
   }

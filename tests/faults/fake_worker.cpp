@@ -225,6 +225,18 @@ void misbehave(const std::string& behaviour, Reply& reply) {
     reply.outcome = Outcome{};
     reply.outcome->failure = "its blocks do not fit on this GPU at once; take fewer ranks";
   }
+  if (behaviour == "device_hangs") {  // and the worker says so
+    const char* const sentence = "rank 0 waited for rank 1 in phase exchange";
+    if (reply.outcome) {
+      reply.outcome->correct = false;
+      reply.outcome->wrong = sentence;
+      reply.outcome->flags = {hang_flag};
+    } else {
+      reply.figure.reset();
+      reply.error = sentence;
+      reply.hung = true;
+    }
+  }
   if (behaviour == "no_samples") reply.outcome->samples_us.clear();
   // Of interest beside other ranks.
   if (behaviour == "other_bits") reply.outcome->output_hash = "00000000deadbeee";

@@ -94,7 +94,8 @@ TEST_P(FakeLimitsFaults, OneTestThatIsLostCostsItsFigureAndNoOther) {
   EXPECT_TRUE(has(test::read_file(result.folder / "command.txt"), "exit_code: 2"));
 }
 INSTANTIATE_TEST_SUITE_P(All, FakeLimitsFaults,
-                         testing::Values("exit", "crash", "hang", "nonsense", "deaf", "orphan"),
+                         testing::Values("exit", "crash", "hang", "device_hangs", "nonsense", "deaf",
+                                         "orphan"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(FakeLimits, TestsThatAllFailAreNotAllTried) {

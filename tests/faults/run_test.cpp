@@ -126,6 +126,7 @@ INSTANTIATE_TEST_SUITE_P(All, FakeRunFaults,
                                          RunFault{"flood", 2, "yyy", "lost failed"},
                                          RunFault{"orphan", 2, "signal 9", "lost failed"},
                                          RunFault{"wrong_data", 2, "element 7 of rank 1", ""},
+                                         RunFault{"device_hangs", 2, "rank 0 waited for rank 1", "hang"},
                                          RunFault{"not_a_number", 2, "is NaN", "error_not_finite"},
                                          RunFault{"cannot_run", 5, "do not fit", "failed"},
                                          RunFault{"no_samples", 5, "has no samples", "failed"}),
@@ -197,17 +198,21 @@ INSTANTIATE_TEST_SUITE_P(All, FakeProcessFaults,
                                          RunFault{"fewer_samples", 5, "rank 1 gave 8", "failed"}),
                          [](const auto& info) { return std::string(info.param.behaviour); });
 
-TEST_F(FakeRun, AContenderThatKeepsLosingWorkersIsLeftAlone) {
-  RunOptions asked = options("exit");
+class FakeLosses : public FakeRun, public testing::WithParamInterface<const char*> {};
+
+TEST_P(FakeLosses, AContenderThatKeepsHangingIsLeftAlone) {
+  RunOptions asked = options(GetParam());
   asked.min_bytes = 2048;
   asked.max_bytes = 2048;
   asked.modes = {"pipelined", "isolated"};
   asked.caches = {"warm", "cold"};
   const Result result = run(asked);
   EXPECT_EQ(result.status, 2);
-  EXPECT_TRUE(has(result.err, "lost 2 workers in a row")) << result.err;
+  EXPECT_TRUE(has(result.err, "hung or lost its worker 2 times in a row")) << result.err;
   EXPECT_EQ(read_results(result.folder).rows.size(), 4u);
 }
+INSTANTIATE_TEST_SUITE_P(All, FakeLosses, testing::Values("exit", "device_hangs"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // A machine that cannot run on GPUs runs emulated and says why.
 struct NoGpu {

@@ -1,5 +1,7 @@
 // A libnvidia-ml.so.1 of our own with two GPUs: the second answers little. FAKE_BROKEN leaves an entry out,
-// FAKE_NO_DRIVER cannot be initialised, FAKE_OLD has the throttle entry's old name.
+// FAKE_NO_DRIVER cannot be initialised, FAKE_OLD has the throttle entry's old name. The variable
+// FAKE_SM_CLOCK is the first one's SM clock.
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -64,6 +66,9 @@ int nvmlDeviceGetUUID(void* device, char* out, unsigned length) {
   return text(rich(device) ? "GPU-0" : "GPU-1", out, length);
 }
 int nvmlDeviceGetClockInfo(void* device, unsigned which, unsigned* out) {
+  const char* const sm_clock = std::getenv("FAKE_SM_CLOCK");
+  if (which == 1 && sm_clock != nullptr)
+    return number(device, static_cast<unsigned>(std::atoi(sm_clock)), out);
   return number(device, which == 1 ? 1980U : 3201U, out);
 }
 int nvmlDeviceGetMaxClockInfo(void* device, unsigned which, unsigned* out) {

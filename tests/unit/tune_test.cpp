@@ -107,14 +107,20 @@ TEST(Tuning, WhatCannotBeChosenIsRefused) {
     says(replaced(text, '"' + names[1] + '"', '"' + std::string(row.contender) + '"'),
          row.needs_islands ? "needs islands" : "cannot be chosen");
   }
-  for (const char* blocks : {"0", "1025"}) {
+  for (const char* threads : {"0", "1024", "-32"}) {
+    says(replaced(text, "\"threads\": 32", std::string("\"threads\": ") + threads),
+         "threads is no whole number from 32 to 512");
+  }
+  says(replaced(text, "\"threads\": 32", "\"threads\": 33"), "at 4096 bytes 33 threads are no whole warps");
+  for (const char* blocks : {"0", "1025", "-8", "8.5", "true", "4294967297", R"("8")", "null"})
     says(replaced(text, "\"blocks\": 8", std::string("\"blocks\": ") + blocks),
-         "at 4096 bytes " + std::string(blocks) + "x32");
-  }
-  for (const char* threads : {"0", "33", "1024"}) {
-    says(replaced(text, "\"threads\": 32", std::string("\"threads\": ") + threads), "no launch shape");
-  }
-  says(replaced(text, "\"blocks\": 8", "\"blocks\": -8"), "");
+         "blocks is no whole number from 1 to");
+  says(replaced(text, "\"ranks\": 2", "\"ranks\": -1"), "ranks is no whole number from");
+  says(replaced(text, "\"ranks\": 2", "\"ranks\": 4294967298"), "ranks is no whole number from");
+  says(replaced(text, "\"launches\": 3", "\"launches\": 0"), "launches is no whole number from");
+  says(replaced(text, "\"bytes\": 1024", "\"bytes\": 0"), "bytes is no whole number from");
+  says(replaced(text, "\"machine\"", "\"machines\""), "it has no machine");
+  says(replaced(text, "\"schema\"", "\"note\": 1, \"schema\""), "it has a key 'note'");
   says(replaced(text, "\"p50_us\": 2.5", "\"p50_us\": 0"), "no positive number");
   says(replaced(text, "\"measured\"", "\"emulated\""), "emulated cells have no time");
   says(replaced(text, "\"measured\"", "\"guessed\""), "no evidence 'guessed'");
@@ -426,7 +432,8 @@ TEST(TuneSearch, WhatCannotWinIsNotSearchedFurther) {
 }
 
 TEST(TuneSearch, WhatIsWrongOrDoesNotRunIsNeverChosen) {
-  const TuneAsk ask = small_ask();
+  TuneAsk ask = small_ask();
+  ask.sizes = {kib, 2 * kib, 4 * kib, 8 * kib};
   const auto names = choosable();
   const std::string wrong = names[0];
   const std::string broken = names[1];
@@ -490,6 +497,22 @@ TEST(TuneSearch, AFailureAtOneSizeCostsThatSizeOnly) {
   EXPECT_EQ(won[0].contender, good_when_small);
   EXPECT_EQ(won[1].contender, good_when_small);
   EXPECT_NE(won[2].contender, good_when_small);
+}
+
+// What hangs with 20 calls in a graph may be the best where there are 5.
+TEST(TuneSearch, FailuresInLongGraphsDoNotCostTheShortOnes) {
+  const std::string name = choosable()[0];
+  Numbers machine{.cost_us = [&](const Cell& cell) { return cell.contender == name ? 4.0 : 5.0; },
+                  .meddle =
+                      [&](const Cell& cell, Outcome& outcome) {
+                        if (cell.contender == name && cell.calls_per_graph > 5) outcome.correct = false;
+                      }};
+  TuneAsk ask = small_ask();
+  ask.sizes = {kib, 2 * kib, 4 * kib, 8 * kib, 64 * mib};
+  const auto won = winners(machine.search(ask), Evidence::measured);
+  ASSERT_EQ(won.size(), 5u);
+  EXPECT_NE(won[3].contender, name);
+  EXPECT_EQ(won[4].contender, name);
 }
 
 TEST(TuneSearch, OnlyWhatIsAskedForIsChosenFrom) {
