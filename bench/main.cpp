@@ -1,6 +1,7 @@
 // arbench: the command line, and nothing else. Letters are nccl-tests' where it has them.
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -81,6 +82,19 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& app, const
   return text + "; see arbench --help";
 }
 
+// Strict, where CLI11 takes -1 for the largest number.
+void add_seed(CLI::App& app, std::uint64_t& seed, const char* help) {
+  app.add_option_function<std::string>(
+      "--seed",
+      [&seed](const std::string& text) {
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, seed);
+        if (error != std::errc() || stop != end)
+          throw CLI::ValidationError("--seed", "'" + text + "' is no seed; write a whole number from 0 on");
+      },
+      help);
+}
+
 // Which cells, on which GPUs, from which files: the same letters for every verb that times.
 void add_cell_options(CLI::App& app, RunOptions& options) {
   add_size(app, "-b,--minbytes", options.min_bytes, "smallest message in bytes (1K; default 1K)");
@@ -118,7 +132,7 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
       "--islands", options.island_ranks,
       "ranks of one island of GPUs that are close to each other (default: by NUMA node; emulated: half)");
   app.add_option("--deadline", options.deadline_s, "seconds that a wait on a device may take (default 30)");
-  app.add_option("--seed", options.seed, "of the inputs (default 1)");
+  add_seed(app, options.seed, "of the inputs (default 1)");
 }
 
 void add_run_options(CLI::App& app, RunOptions& options) {
@@ -211,7 +225,7 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
   app.add_option("-g,--ngpus", run.gpus, "GPUs (default: all that reach each other, or one)");
   app.add_option("--ranks", run.ranks,
                  "only so many ranks; they share GPUs where there are fewer (default: one a GPU, 8, 3, 5, "
-                 "and any number less)");
+                 "4, 2, and what has GPUs)");
   app.add_option_function<std::string>(
       "--case",
       [&options](const std::string& text) {
@@ -225,7 +239,7 @@ void add_verify_options(CLI::App& app, arb::VerifyOptions& options) {
         options.case_number = number;
       },
       "only that case, as a failure names it");
-  app.add_option("--seed", run.seed, "other cases (default 1)");
+  add_seed(app, run.seed, "other cases (default 1)");
   app.add_option("--nccl", run.nccl_paths,
                  "a libnccl.so.2 or its folder; repeatable (default: what the loader finds)");
   app.add_option("--bundles", run.bundles, "folder of kernel bundles (default: bundles/ beside the program)");
@@ -255,7 +269,7 @@ void add_tune_options(CLI::App& app, arb::TuneOptions& options) {
                  "fresh launches that decide between the best few (default 3)");
   app.add_option("--islands", run.island_ranks, "ranks of one island of close GPUs (default: by NUMA node)");
   app.add_option("--deadline", run.deadline_s, "seconds that a wait on a device may take (default 30)");
-  app.add_option("--seed", run.seed, "of the inputs and of the order of cells (default 1)");
+  add_seed(app, run.seed, "of the inputs and of the order of cells (default 1)");
   app.footer(
       "docs/tuning.md says how it searches. Exit status: 0 good, 1 usage, 2 wrong data or a hang, 5 the "
       "environment\n"

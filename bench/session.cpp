@@ -108,6 +108,8 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
   if (options_.world && options_.emulate) {
     throw UsageError("--world says who holds the ranks on GPUs; with --emulate it has no meaning");
   }
+  if (!options_.peers.empty() && options_.emulate)
+    throw UsageError("--peer is a library for GPUs; with --emulate it has no meaning");
   if (!options_.bundles.empty()) {
     std::error_code error;
     if (!fs::is_directory(options_.bundles, error)) {

@@ -153,7 +153,8 @@ std::vector<VerifyTeam> Verify::teams(std::uint32_t gpus) const {
     if (std::ranges::count(some, ranks, &VerifyTeam::ranks) == 0)
       some.push_back({ranks, std::min(ranks, gpus)});
   };
-  for (const std::uint32_t ranks : {8u, 3u, 5u}) add(ranks);
+  for (const std::uint32_t ranks : {8u, 3u, 5u, 4u, 2u})
+    add(ranks);                                                      // a variant for each, and two for others
   for (std::uint32_t ranks = gpus; ranks >= 2; --ranks) add(ranks);  // all that have GPUs of their own
   return some;
 }
@@ -325,7 +326,7 @@ void Verify::pass_gate() {
                                       : usual_planted_seeds;
     const gate::PlantedTable planted = gate::try_planted_bugs(
         seeds, options_.run.contenders.empty() ? std::vector<const CatalogRow*>{} : rows,
-        heed("planted bugs of the emulated gate"));
+        heed("planted bugs of the emulated gate"), gate::first_run_seed(options_.run.seed));
     planted_csv_ = planted.csv();
     log_.clear();
     terminal_.out
@@ -352,7 +353,8 @@ void Verify::pass_gate() {
       for (Arm& arm : arms) {
         if (!arm.wrong.empty()) continue;
         const gate::GateResult found =
-            gate::run_gate(*arm.row, 1, round, heed(fmt::format("gate of {}", arm.row->contender)));
+            gate::run_gate(*arm.row, 1, round, heed(fmt::format("gate of {}", arm.row->contender)),
+                           gate::first_run_seed(options_.run.seed));
         arm.cases += found.runs;
         for (const std::string& failure : found.failures) {
           log_.sentence(fmt::format("{} is WRONG: {}", arm.row->contender, failure));
@@ -385,7 +387,7 @@ std::string Verify::table() const {
   for (const Arm& arm : arms_) {
     text += fmt::format("{:<24} {:<18} {:<14} {:>5} {:>4} {:>6} {:>9} {:>9}  {}{}\n", arm.row->contender,
                         variant_name(arm.cell(0)), dtypes_text(arm),
-                        arm.gate ? "2-8" : std::to_string(arm.team.ranks),
+                        arm.gate ? "all" : std::to_string(arm.team.ranks),
                         emulated() ? "-" : std::to_string(arm.team.gpus), arm.cases,
                         arm.gate ? "-" : std::to_string(arm.calls),
                         arm.calls == 0 ? "-" : fmt::format("{:.1e}", arm.max_error), arm.result(),
@@ -464,9 +466,12 @@ ExitCode Verify::go() {
   terminal_.out << table() << std::flush;
   folder_->write("verify.csv", csv());
   if (!planted_csv_.empty()) folder_->write("planted.csv", planted_csv_);
-  const auto path = publish_results(
-      *folder_, session.environment(), options_.run, started_, session.hardware_name() + "-verify",
-      {.interrupted = stopped(), .exit_code = exit_code(), .remarks = log_.sentences()});
+  const auto path =
+      publish_results(*folder_, session.environment(), options_.run, started_,
+                      (emulated() && options_.run.ranks ? fmt::format("emulated-{}ranks", *options_.run.ranks)
+                                                        : session.hardware_name()) +
+                          "-verify",
+                      {.interrupted = stopped(), .exit_code = exit_code(), .remarks = log_.sentences()});
   log_.sentence(fmt::format("{}results in {}", interrupted_ ? "interrupted; what was found is kept: " : "",
                             path.string()));
   if (broken_) std::rethrow_exception(broken_);

@@ -89,8 +89,7 @@ ARB_DEVICE bool short_hierarchical(const KernelParams& params) {
   if (shares.has_vector()) {
     const auto partial = shares.reduce(context, Phase::reduce, Site("short: reduce: refill"));
     across.push(partial);
-    shares.broadcast(
-        as_payload(across.receive(partial, context, Phase::exchange, Site("short: exchange: refill"))));
+    shares.broadcast(across.receive(partial, context, Phase::exchange, Site("short: exchange: refill")));
   }
   shares.gather(context, Phase::gather, Site("short: gather: refill"));
   return true;

@@ -30,9 +30,7 @@ ARB_DEVICE void one_shot_push(const KernelParams& params) {
   const u64 slot_bytes = ranks * params.capacity_bytes;
   ShortExchange<Element, kRanks> exchange(params.output, params.input, params.count_elements,
                                           mailboxes(params, ranks, 0, params.capacity_bytes), slot_bytes);
-  // A prefetch pays while the message is short; a long one would only push other things out of the cache.
-  constexpr u64 most_prefetched_bytes = 128 * 1024;
-  const bool is_short = params.count_elements * Element::bytes <= most_prefetched_bytes;
+  const bool is_short = params.count_elements * Element::bytes <= most_prefetched_bytes();
   if (is_short)
     exchange.prefetch();
   else

@@ -53,7 +53,8 @@ std::string utc_now(bool punctuated) {
                     : fmt::format("{:%Y-%m-%dT%H%M%S}", fmt::gmtime(now));
 }
 
-ResultsFolder::ResultsFolder(fs::path parent, bool with_rows) : parent_(std::move(parent)) {
+ResultsFolder::ResultsFolder(fs::path parent, bool with_rows)
+    : parent_(std::move(parent)), with_rows_(with_rows) {
   std::error_code error;
   fs::create_directories(parent_, error);
   if (error) throw cannot_write(parent_, error.message());
@@ -97,10 +98,11 @@ void ResultsFolder::write(const std::string& name, const std::string& text) {
 
 fs::path ResultsFolder::publish(const std::string& name, const CommandRecord& record) {
   rows_file_.close();
-  std::string text = fmt::format(
-      "{}\ncommand: {}\nversion: {}\nstarted: {}\nended: {}\nstatus: {}\nexit_code: {}\nrows: {}\n",
-      record_title, one_line(record.command, 4000), record.version, record.started, utc_now(true),
-      record.interrupted ? "interrupted" : "complete", status_of(record.exit_code), rows_);
+  std::string text =
+      fmt::format("{}\ncommand: {}\nversion: {}\nstarted: {}\nended: {}\nstatus: {}\nexit_code: {}\n",
+                  record_title, one_line(record.command, 4000), record.version, record.started, utc_now(true),
+                  record.interrupted ? "interrupted" : "complete", status_of(record.exit_code));
+  if (with_rows_) text += fmt::format("rows: {}\n", rows_);
   for (const std::string& remark : record.remarks)
     text += fmt::format("remark: {}\n", one_line(remark, 2000));
   write("command.txt", text);

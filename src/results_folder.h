@@ -54,6 +54,7 @@ class ResultsFolder {
   std::filesystem::path parent_;
   std::filesystem::path folder_;
   std::ofstream rows_file_;
+  bool with_rows_;
   std::uint64_t rows_ = 0;
   bool published_ = false;
 };

@@ -114,7 +114,7 @@ VerifyCase verify_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t
   for (std::uint64_t call = 0; call < calls_per_graph; ++call) {
     drawn.shapes.push_back(call == 0 || changing ? draw_shape(row, team, bytes, draws) : drawn.shapes[0]);
   }
-  drawn.graphs_at_once = bytes <= mib ? 8 : 2;
+  drawn.graphs_at_once = bytes <= 64 * kib && draws.one_in(4) ? 64 : bytes <= mib ? 8 : 2;
   const std::uint64_t calls = (bytes <= 64 * kib  ? 2400
                                : bytes <= mib     ? 600
                                : bytes <= 8 * mib ? 100

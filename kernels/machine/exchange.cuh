@@ -28,7 +28,9 @@ ARB_DEVICE void push_to_all(const Peers<kRanks>& peers, u32 index, const Vector&
     if (peers.has(k)) store_relaxed_system(peers.to(k) + index, vector);
 }
 
-// Puts the sentinel back where `part`, a vector of every peer, was, and adds them and `own` in member order.
+// Puts the sentinel back where `part`, a vector of every peer, was, and adds them and `own` in member order. The sum can
+// be sent on as it is: no sum is the sentinel, because arithmetic gives one NaN only, 0x7fffffff or twice 0x7fff (PTX
+// ISA, add.f32 and cvt.rn).
 template <class Element, u32 kRanks>
 ARB_DEVICE Vector sum_arrived(const Vector& own, const Vector (&part)[Peers<kRanks>::most],
                               const Peers<kRanks>& peers, u32 index, Site refill) {
@@ -282,9 +284,9 @@ class ShortShares {
     for (u32 k = 0; k < most_peers; ++k)
       detail::store_relaxed_system(hop_.peers().to(k), detail::as_payload(theirs_[k]));
   }
-  // The team's sum of the own share, as payload.
+  // The team's sum of the own share.
   ARB_DEVICE detail::Vector reduce(const WaitContext& context, Phase phase, Site refill) const {
-    return detail::as_payload(hop_.receive(own_, context, phase, refill));
+    return hop_.receive(own_, context, phase, refill);
   }
   // Pushes the result of the own share to all and writes it.
   ARB_DEVICE void broadcast(const detail::Vector& result) {
@@ -351,7 +353,7 @@ ARB_DEVICE void reduce_and_broadcast_share(void* to, const void* from, u64 count
   const Peers<kRanks> to_peers(out, 0);
   for (u32 i = number_of_thread(); i < share.vectors; i += block_count() * thread_count()) {
     const Vector own = as_payload(load_vector<Element>(from, count_elements, share.origin + i, from_aligned));
-    const Vector sum = as_payload(receive_sum<Element, kRanks>(own, from_peers, i, context, phase, refill));
+    const Vector sum = receive_sum<Element, kRanks>(own, from_peers, i, context, phase, refill);
     push_to_all<kRanks>(to_peers, i, sum);
     store_vector<Element>(to, count_elements, share.origin + i, to_aligned, sum);
   }

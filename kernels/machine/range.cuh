@@ -100,6 +100,11 @@ ARB_DEVICE Vector sum_of(const Vector (&part)[kRanks == 0 ? max_ranks : kRanks],
 
 }  // namespace detail
 
+// A prefetch pays while the message is no longer; of a long one it would only push other things out of the cache.
+ARB_DEVICE constexpr u64 most_prefetched_bytes() {
+  return 128 * 1024;
+}
+
 // to[range] = from[range]; `also_to`, unless null, gets the same.
 template <class Element>
 ARB_DEVICE void copy_range(void* to, void* also_to, const void* from, u64 count_elements, VectorRange range) {

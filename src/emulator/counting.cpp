@@ -49,13 +49,12 @@ class CountingMachine::Implementation final : public Engine {
     find(address, bytes, access.order == Order::release ? Operation::Kind::flag : Operation::Kind::store);
     std::memcpy(address, &value, bytes);
   }
-  u64 update(void* address, u32 bytes, Update update, u64 operand, Access, const char*) override {
+  void add(void* address, u32 bytes, u64 addend, Access, const char*) override {
     find(address, bytes, Operation::Kind::store);
-    u64 old = 0;
-    std::memcpy(&old, address, bytes);
-    const u64 value = update == Update::add ? old + operand : operand;
+    u64 value = 0;
+    std::memcpy(&value, address, bytes);
+    value += addend;
     std::memcpy(address, &value, bytes);
-    return old;
   }
   void wait_reached(const u32* flag, u32 expected, Access, Phase phase, u32 peer, const char* site) override;
   u32 wait_arrived(const u32* word, u32 absent, Access, Phase phase, u32 peer) override {

@@ -15,9 +15,6 @@ struct Access {
 };
 constexpr Access weak{Order::weak, Scope::block};
 
-// A read-modify-write.
-enum class Update : u32 { add, exchange };
-
 // Kinds of ordering sites, by what can be planted there.
 enum class SiteKind : u32 { release, acquire, barrier, slot, generation, refill, previous_kernel };
 
@@ -56,9 +53,8 @@ class Engine {
   // Words of 2, 4 or 8 bytes, aligned to their size. `site` is a label, or null where none was given.
   virtual u64 load(const void* address, u32 bytes, Access access, const char* site) = 0;
   virtual void store(void* address, u32 bytes, u64 value, Access access, const char* site) = 0;
-  // Returns the old value.
-  virtual u64 update(void* address, u32 bytes, Update update, u64 operand, Access access,
-                     const char* site) = 0;
+  // A read-modify-write.
+  virtual void add(void* address, u32 bytes, u64 addend, Access access, const char* site) = 0;
   // Returns once *flag has reached `expected` (by signed difference), or when the run has failed.
   virtual void wait_reached(const u32* flag, u32 expected, Access access, Phase phase, u32 peer,
                             const char* site) = 0;

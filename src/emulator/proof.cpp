@@ -222,21 +222,17 @@ void ProofEngine::store(void* address, u32 bytes, u64 value, Access access, cons
 }
 
 // Rule "atomicity": a read-modify-write reads the newest store.
-u64 ProofEngine::update(void* address, u32 bytes, Update update, u64 operand, Access access,
-                        const char* site) {
-  if (!switch_point()) return 0;
+void ProofEngine::add(void* address, u32 bytes, u64 addend, Access access, const char* site) {
+  if (!switch_point()) return;
   const std::optional<Change> change = pass_site(site, SiteKind::generation);
-  if (change == Change::drop) return 0;
+  if (change == Change::drop) return;
   u32 mask = 0;
   Location* location = locate(address, bytes, true, &mask);
-  if (location == nullptr) return 0;
+  if (location == nullptr) return;
   notify(Operation::Kind::store, address, bytes);
   const Write read = location->writes[newest_of(*location, mask & -mask)];
   const u64 whole = bytes == 8 ? ~u64{0} : (u64{1} << 8 * bytes) - 1;
-  const u64 old = read.value & whole;
-  store_word(*location, mask, (update == Update::add ? old + operand : operand) & whole,
-             mutated(access, change), &read);
-  return old;
+  store_word(*location, mask, (read.value + addend) & whole, mutated(access, change), &read);
 }
 
 ProofEngine::Location* ProofEngine::poll(const u32* word, Access access, u32* seen, bool* newest) {

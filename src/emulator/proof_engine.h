@@ -69,7 +69,7 @@ class ProofEngine final : public Engine {
 
   u64 load(const void* address, u32 bytes, Access access, const char* site) override;
   void store(void* address, u32 bytes, u64 value, Access access, const char* site) override;
-  u64 update(void* address, u32 bytes, Update update, u64 operand, Access access, const char* site) override;
+  void add(void* address, u32 bytes, u64 addend, Access access, const char* site) override;
   void wait_reached(const u32* flag, u32 expected, Access access, Phase phase, u32 peer,
                     const char* site) override;
   u32 wait_arrived(const u32* word, u32 absent, Access access, Phase phase, u32 peer) override;

@@ -206,11 +206,13 @@ std::optional<std::string> Ranks::first_failure() const {
     const auto phase = static_cast<Phase>(record.phase);
     if (phase == Phase::gate)
       return fmt::format("rank {} waited at the gate for the host past its deadline", record.rank);
-    return fmt::format(
-        "rank {} waited for rank {} in phase {} (block {}) for more than {} ms: it saw number {} and "
-        "expected {}",
-        record.rank, record.peer, phase_name(phase), record.block, deadline_ns_ / 1'000'000, record.seen,
-        record.expected);
+    // A word that says itself that it is there has no number.
+    const bool sentinel = record.expected == 0 && record.seen == ~u32{0};
+    return fmt::format("rank {} waited for rank {} in phase {} (block {}) for more than {} ms: {}",
+                       record.rank, record.peer, phase_name(phase), record.block, deadline_ns_ / 1'000'000,
+                       sentinel
+                           ? "nothing had come"
+                           : fmt::format("it saw number {} and expected {}", record.seen, record.expected));
   }
   return std::nullopt;
 }

@@ -339,8 +339,20 @@ Outcome CellRunner::verify(const Cell& cell, const CatalogRow& row) {
     if (planted && cell.plant == Plant::output) nodes.spoil(buffers.output(last, copy));
   };
   if (drawn.adjacent) {
-    // Ranks that share a GPU must not pile up, so their edges are plain.
-    const bool early = row.programmatic && !ranks_->oversubscribed() && cell.plant == Plant::none;
+    // Calls that start early pile up. Where ranks share a GPU they must not keep out those that they wait for, so all
+    // of a graph must have room at once, and fill and check kernels beside them.
+    const auto have_room = [&] {
+      std::uint64_t blocks = 0;
+      std::uint32_t room = max_blocks;
+      for (const LaunchShape& shape : shapes) {
+        blocks += shape.blocks;
+        room = std::min(room, ranks_->most_blocks(kernel, shape.threads));
+      }
+      return 2 * blocks <= room;
+    };
+    const bool early =
+        row.programmatic && cell.plant == Plant::none && (!ranks_->oversubscribed() || have_room());
+    if (early) outcome.ran += ", programmatic edges";
     for (std::uint32_t call = 0; call < drawn.calls_per_graph(); ++call) nodes.fill(call, call);
     for (std::uint32_t call = 0; call < drawn.calls_per_graph(); ++call)
       add_contender(call, call, early && call != 0 ? cuda::Edge::programmatic : cuda::Edge::plain);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
+#include <set>
 
 namespace arb::gate {
 namespace {
@@ -64,31 +64,66 @@ TEST(Scenario, replays_on_a_used_machine_as_on_a_new_one) {
   }
 }
 
+// Levels are those that occur: what never occurs at all shows in the scenarios' own counts.
 TEST(Scenario, cover_has_every_pair_and_stays_small) {
+  using Factor = std::uint64_t (*)(const Scenario&);
+  const std::vector<Factor> factors = {
+      [](const Scenario& s) { return std::uint64_t{s.ranks} * 100 + s.island_ranks; },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.dtype); },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.place); },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.alignment); },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.grid); },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.values); },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.start); },
+      [](const Scenario& s) { return static_cast<std::uint64_t>(s.counts); }};
   for (const CatalogRow* row : kernel_contenders()) {
     const std::vector<Scenario> cover = pairwise_cover(*row, 1);
-    EXPECT_LT(cover.size(), 130U);  // 7 rank counts x 12 count classes are 84
-    for (const Team& team : teams_of(*row))
-      for (const Dtype dtype : all_dtypes)
-        for (const Place place : {Place::out, Place::in}) {
-          const auto has = [&](const auto& matches) {
-            return std::any_of(cover.begin(), cover.end(), matches);
-          };
-          const auto is_team = [&](const Scenario& s) {
-            return s.ranks == team.ranks && s.island_ranks == team.island_ranks;
-          };
-          EXPECT_TRUE(has([&](const Scenario& s) { return is_team(s) && s.dtype == dtype; }));
-          EXPECT_EQ(has([&](const Scenario& s) { return is_team(s) && s.place == place; }),
-                    place == Place::out || row->in_place);
+    EXPECT_LT(cover.size(), 150U);  // 7 teams x 16 counts are 112
+    for (std::size_t a = 0; a < factors.size(); ++a) {
+      for (std::size_t b = a + 1; b < factors.size(); ++b) {
+        std::set<std::uint64_t> levels_a;
+        std::set<std::uint64_t> levels_b;
+        std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
+        for (const Scenario& scenario : cover) {
+          levels_a.insert(factors[a](scenario));
+          levels_b.insert(factors[b](scenario));
+          pairs.insert({factors[a](scenario), factors[b](scenario)});
         }
+        EXPECT_EQ(pairs.size(), levels_a.size() * levels_b.size()) << row->contender << " " << a << " " << b;
+      }
+    }
+    EXPECT_EQ(std::ranges::count_if(cover, [](const Scenario& s) { return s.place == Place::in; }) > 0,
+              row->in_place);
+    for (const Team& team : teams_of(*row)) {
+      EXPECT_TRUE(std::ranges::any_of(cover, [&](const Scenario& s) {
+        return s.ranks == team.ranks && s.island_ranks == team.island_ranks;
+      }));
+    }
   }
 }
 
-// For people: ARB_GATE_REPLAY runs one scenario again and prints what happens.
-TEST(Replay, of_one_run) {
-  const char* what = std::getenv("ARB_GATE_REPLAY");
-  if (what == nullptr) GTEST_SKIP() << "set ARB_GATE_REPLAY to what a failure text says";
-  std::cout << replay(what) << std::endl;
+TEST(Replay, what_does_not_exist_is_a_sentence) {
+  const std::string contender(kernel_contenders().front()->contender);
+  for (const auto& [what, words] : {std::pair{contender + ",9999,1", "scenario 9999 does not exist; "},
+                                    std::pair{contender + ",x,1", "not a number: \"x\""},
+                                    std::pair{std::string("none,1,1"), "no kernel contender \"none\""},
+                                    std::pair{contender + ",0,1,none", "no planted bug \"none\""}}) {
+    try {
+      replay(what);
+      ADD_FAILURE() << what;
+    } catch (const std::runtime_error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Gate, another_seed_makes_other_runs) {
+  const CatalogRow& row = *kernel_contenders().front();
+  const auto operations = [&](std::uint64_t seed) {
+    return run_gate(row, 1, 0, {}, first_run_seed(seed)).operations;
+  };
+  EXPECT_EQ(operations(1), operations(1));
+  EXPECT_NE(operations(1), operations(2));
 }
 
 }  // namespace

@@ -250,8 +250,7 @@ TEST(Litmus, an_update_passes_a_release_on) {
       store(words.x, 1, emulator::weak);
       store(words.y, 1, {Order::release, Scope::device});
     } else if (block == 1) {
-      emulator::running->engine->update(words.y, 4, emulator::Update::add, 2, {Order::relaxed, Scope::device},
-                                        nullptr);
+      emulator::running->engine->add(words.y, 4, 2, {Order::relaxed, Scope::device}, nullptr);
     } else if (load(words.y, {Order::acquire, Scope::device}) == 3) {
       words.read[0] = load(words.x, emulator::weak);
     }

@@ -226,7 +226,10 @@ TEST(Layers, Invariant6HostCodeNeedsNoCudaCompiler) {
 }
 
 TEST(Layers, Invariant6TheProgramStartsWithNoDriver) {
-  // A loader path without anything: what is needed beyond the system's libraries would be missed.
+  const test::Said libraries = test::run_command({"/usr/bin/ldd", ARB_PROGRAM});
+  EXPECT_EQ(libraries.status, 0) << libraries.err;
+  for (const char* name : {"libcuda", "libnvidia", "libnccl", "not found"})
+    EXPECT_EQ(libraries.out.find(name), std::string::npos) << libraries.out;
   const test::Said said = test::run_command({ARB_PROGRAM, "list"});
   EXPECT_EQ(said.status, 0) << said.err;
   const test::Scratch scratch;

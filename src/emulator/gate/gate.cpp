@@ -20,9 +20,9 @@ namespace {
 using emulator::Change;
 using emulator::SiteKind;
 
-constexpr std::uint64_t cover_seed = 1;          // which pairwise cover
-constexpr std::uint64_t first_gate_seed = 1;     // of run seeds
-constexpr std::uint64_t first_planted_seed = 1;  // the same seeds: only the bug differs
+constexpr std::uint64_t cover_seed = 1;  // which pairwise cover
+// No verification goes through so many run seeds.
+constexpr std::uint64_t run_seeds_of_a_seed = 1'000'000'000;
 
 std::span<const Change> changes_of(SiteKind kind) {
   static constexpr std::array ordering{Change::drop, Change::relax, Change::narrow_device,
@@ -118,15 +118,19 @@ void in_parallel(std::size_t count,
   if (problem) std::rethrow_exception(problem);
 }
 
+std::uint64_t first_run_seed(std::uint64_t users_seed) {
+  return 1 + (users_seed - 1) * run_seeds_of_a_seed;
+}
+
 GateResult run_gate(const CatalogRow& row, std::uint32_t covers, std::uint32_t first,
-                    const Progress& progress) {
+                    const Progress& progress, std::uint64_t first_seed) {
   constexpr std::size_t most_failures = 3;
   const std::vector<Scenario> cover = pairwise_cover(row, cover_seed);
   GateResult result;
   std::mutex mutex;
   in_parallel(cover.size(), [&](emulator::ProofMachine& machine, std::size_t index) {
     for (std::uint32_t round = first; round < first + covers; ++round) {
-      const std::uint64_t seed = first_gate_seed + index + std::uint64_t{round} * cover.size();
+      const std::uint64_t seed = first_seed + index + std::uint64_t{round} * cover.size();
       const ScenarioResult run = run_scenario(machine, cover[index], seed);
       const std::lock_guard lock(mutex);
       ++result.runs;
@@ -152,7 +156,7 @@ std::vector<PlantedBug> planted_bugs() {
     if (row.source != Source::kernel) continue;
     std::vector<emulator::SiteId> sites;
     for (const Scenario& scenario : pairwise_cover(row, cover_seed))
-      for (const emulator::SiteId& site : run_scenario(machine, scenario, first_gate_seed).sites)
+      for (const emulator::SiteId& site : run_scenario(machine, scenario, 1).sites)
         if (std::find(sites.begin(), sites.end(), site) == sites.end()) sites.push_back(site);
     for (const emulator::SiteId& site : sites)
       for (const Change change : changes_of(site.kind)) {
@@ -169,7 +173,7 @@ std::vector<PlantedBug> planted_bugs() {
 }
 
 PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, std::uint64_t least,
-                      std::uint64_t most) {
+                      std::uint64_t most, std::uint64_t first_seed) {
   std::vector<std::vector<Scenario>> covers;
   covers.reserve(bug.contenders.size());
   for (const CatalogRow* row : bug.contenders) covers.push_back(pairwise_cover(*row, cover_seed));
@@ -179,7 +183,7 @@ PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, st
     const std::vector<Scenario>& cover = covers[trial % covers.size()];
     const std::uint64_t turn = trial / covers.size();
     const std::size_t index = turn % cover.size();
-    const std::uint64_t seed = first_planted_seed + turn;
+    const std::uint64_t seed = first_seed + turn;
     const ScenarioResult run = run_scenario(machine, cover[index], seed, bug.mutation);
     if (!run.failure) continue;
     if (result.seeds_caught++ == 0)
@@ -192,7 +196,7 @@ PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, st
 }
 
 PlantedTable try_planted_bugs(std::uint32_t seeds, const std::vector<const CatalogRow*>& wanted,
-                              const Progress& progress) {
+                              const Progress& progress, std::uint64_t first_seed) {
   constexpr std::uint64_t least_a_seed = 4;   // trials of a bug for each gate seed
   constexpr std::uint64_t most_a_seed = 100;  // the same while it is not caught
   PlantedTable table;
@@ -206,7 +210,7 @@ PlantedTable try_planted_bugs(std::uint32_t seeds, const std::vector<const Catal
   std::size_t done = 0;
   in_parallel(table.lines.size(), [&](emulator::ProofMachine& machine, std::size_t index) {
     PlantedTable::Line& line = table.lines[index];
-    line.result = try_bug(machine, line.bug, least_a_seed * seeds, most_a_seed * seeds);
+    line.result = try_bug(machine, line.bug, least_a_seed * seeds, most_a_seed * seeds, first_seed);
     const std::lock_guard lock(mutex);
     ++done;
     if (progress) progress(done, table.lines.size());
@@ -261,7 +265,11 @@ std::string replay(const std::string& what) {
   if (row == nullptr || row->source != Source::kernel)
     throw std::runtime_error("no kernel contender \"" + field[0] + "\"");
   const std::vector<Scenario> cover = pairwise_cover(*row, cover_seed);
-  const Scenario& scenario = cover.at(number_from(field[1]));
+  const std::uint64_t index = number_from(field[1]);
+  if (index >= cover.size())
+    throw std::runtime_error("scenario " + field[1] + " does not exist; " + field[0] + " has 0 to " +
+                             std::to_string(cover.size() - 1));
+  const Scenario& scenario = cover[index];
   std::optional<emulator::Mutation> mutation;
   if (!field[3].empty()) {
     for (const PlantedBug& bug : planted_bugs())

@@ -1,5 +1,5 @@
 // The gate over the catalog: correctness under a pairwise cover of scenarios, and planted bugs that must be
-// caught. All seeds are fixed; ARB_GATE_SEEDS scales their number.
+// caught. A seed gives the same runs every time; ARB_GATE_SEEDS scales their number.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,11 @@ struct GateResult {
   std::uint64_t operations = 0;
   std::vector<std::string> failures;  // scenario and failure; at most a few
 };
+// The first seed of the runs that belong to a user's seed; those of CI belong to 1.
+std::uint64_t first_run_seed(std::uint64_t users_seed);
 // Runs `covers` covers of a contender from the `first`th on, no seed twice.
 GateResult run_gate(const CatalogRow& row, std::uint32_t covers, std::uint32_t first = 0,
-                    const Progress& progress = {});
+                    const Progress& progress = {}, std::uint64_t first_seed = 1);
 
 // One change to one site of a kernel file.
 struct PlantedBug {
@@ -54,7 +56,7 @@ struct PlantedResult {
 };
 // Tries a bug under fixed seeds: `least` of them, and on to `most` while it is not caught.
 PlantedResult try_bug(emulator::ProofMachine& machine, const PlantedBug& bug, std::uint64_t least,
-                      std::uint64_t most);
+                      std::uint64_t most, std::uint64_t first_seed = 1);
 
 // All planted bugs of some contenders (of all, if `wanted` is empty).
 struct PlantedTable {
@@ -69,7 +71,7 @@ struct PlantedTable {
   [[nodiscard]] std::string csv() const;
 };
 PlantedTable try_planted_bugs(std::uint32_t seeds, const std::vector<const CatalogRow*>& wanted = {},
-                              const Progress& progress = {});
+                              const Progress& progress = {}, std::uint64_t first_seed = 1);
 
 // Runs one scenario again: "contender,index in the cover,seed" and, for a planted bug, ",name of the bug" as
 // failure texts give it. Returns what happened, in words.

@@ -35,14 +35,7 @@ inline void store_release_system(u32* address, u32 value, Site site) {
 
 // Fire and forget; own memory only.
 inline void add_relaxed_device(u64* address, u64 value, Site site) {
-  detail::engine().update(address, sizeof(u64), emulator::Update::add, value, detail::relaxed_device,
-                          site.label);
-}
-
-// Own memory only.
-inline u32 exchange_relaxed_device(u32* address, u32 value) {
-  return static_cast<u32>(detail::engine().update(address, sizeof(u32), emulator::Update::exchange, value,
-                                                  detail::relaxed_device, nullptr));
+  detail::engine().add(address, sizeof(u64), value, detail::relaxed_device, site.label);
 }
 
 // Into pinned host memory, for the host to read while the device still runs.

@@ -142,6 +142,11 @@ inline const char* whole_source_at(const void* message, ByteRange bytes) {
 
 }  // namespace detail
 
+// Proof messages are of both kinds.
+constexpr u64 most_prefetched_bytes() {
+  return 64;
+}
+
 // to[range] = from[range]; `also_to`, unless null, gets the same.
 template <class Element>
 inline void copy_range(void* to, void* also_to, const void* from, u64 count_elements, VectorRange range) {
