@@ -54,6 +54,13 @@ for bundle in "${bundles[@]}"; do
   if [[ $bundle == *-nvrtc ]]; then nvrtc+=("$bundle"); fi
 done
 for ((i = 1; i < ${#nvrtc[@]}; i++)); do pair "${nvrtc[i - 1]}" "${nvrtc[i]}"; done
+# The upgrade that most people make: the oldest against the first of the next major version.
+for ((i = 2; i < ${#nvrtc[@]}; i++)); do
+  if [ "${nvrtc[i]%%.*}" != "${nvrtc[0]%%.*}" ]; then
+    pair "${nvrtc[0]}" "${nvrtc[i]}"
+    break
+  fi
+done
 if [ ${#nvrtc[@]} -gt 2 ]; then pair "${nvrtc[0]}" "${nvrtc[${#nvrtc[@]} - 1]}"; fi
 for bundle in "${bundles[@]}"; do
   if [[ $bundle == *-nvcc ]]; then pair "${bundle%-nvcc}-nvrtc" "$bundle"; fi

@@ -67,11 +67,13 @@ std::uint64_t draw_count(std::uint64_t number, std::uint64_t width_bytes, std::u
   return draws.below(32 * kib);
 }
 
-LaunchShape draw_shape(const CatalogRow& row, const Team& team, std::uint64_t bytes, Draws& draws) {
+LaunchShape draw_shape(const CatalogRow& row, const Team& team, std::uint64_t bytes, bool narrow,
+                       Draws& draws) {
   if (row.source != Source::kernel) return {0, 0};
   const auto threads = [&](std::uint64_t least_warps, std::uint64_t most_warps) {
     return static_cast<std::uint32_t>(32 * (least_warps + draws.below(most_warps - least_warps + 1)));
   };
+  if (narrow) return {1, threads(1, 16)};
   if (draws.one_in(3)) return row.shape(team, bytes);
   if (bytes > mib) return {static_cast<std::uint32_t>(16 + draws.below(49)), threads(8, 16)};
   const std::uint64_t most_blocks = draws.one_in(4) ? 64 : 12;
@@ -111,8 +113,11 @@ VerifyCase verify_case(const CatalogRow& row, std::uint32_t ranks, std::uint32_t
   const std::uint64_t calls_per_graph = bytes <= mib ? 4 + draws.below(9) : bytes <= 16 * mib ? 4 : 2;
   const Team team{ranks, drawn.island_ranks};
   const bool changing = draws.one_in(2);
+  // Where ranks share a GPU, only calls that have room all at once may start early.
+  const bool narrow = shared && drawn.adjacent && bytes <= mib && draws.one_in(2);
   for (std::uint64_t call = 0; call < calls_per_graph; ++call) {
-    drawn.shapes.push_back(call == 0 || changing ? draw_shape(row, team, bytes, draws) : drawn.shapes[0]);
+    drawn.shapes.push_back(call == 0 || changing ? draw_shape(row, team, bytes, narrow, draws)
+                                                 : drawn.shapes[0]);
   }
   drawn.graphs_at_once = bytes <= 64 * kib && draws.one_in(4) ? 64 : bytes <= mib ? 8 : 2;
   const std::uint64_t calls = (bytes <= 64 * kib  ? 2400

@@ -94,6 +94,12 @@ Context::~Context() {
 Context::Context(Context&& other) noexcept
     : ordinal_(other.ordinal_), context_(std::exchange(other.context_, nullptr)) {}
 
+std::uint32_t Context::multiprocessors() const {
+  CUdevice device = 0;
+  check(driver().cuDeviceGet(&device, static_cast<int>(ordinal_)), "get a device");
+  return attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+}
+
 void Context::make_current() const {
   check(driver().cuCtxSetCurrent(context_), fmt::format("make device {}'s context current", ordinal_));
 }

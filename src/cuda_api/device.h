@@ -43,6 +43,7 @@ class Context {
   // already do.
   void enable_peer(const Context& peer) const;
   [[nodiscard]] std::uint32_t ordinal() const { return ordinal_; }
+  [[nodiscard]] std::uint32_t multiprocessors() const;
   [[nodiscard]] CUctx_st* handle() const { return context_; }
 
  private:

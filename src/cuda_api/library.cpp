@@ -23,12 +23,7 @@ std::uint32_t Kernel::resident_blocks(const Context& context, std::uint32_t thre
   int blocks = 0;
   check(cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, static_cast<int>(threads), 0),
         "read how many blocks fit a multiprocessor");
-  CUdevice device = 0;
-  int multiprocessors = 0;
-  check(cu.cuDeviceGet(&device, static_cast<int>(context.ordinal())), "get a device");
-  check(cu.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-        "count a device's multiprocessors");
-  return static_cast<std::uint32_t>(blocks * multiprocessors);
+  return static_cast<std::uint32_t>(blocks) * context.multiprocessors();
 }
 
 Library::Library(std::span<const std::byte> cubin, std::string name) : name_(std::move(name)) {

@@ -174,8 +174,13 @@ Workspace Ranks::make_workspace(std::uint64_t scratch_bytes, std::uint64_t capac
 
 std::uint32_t Ranks::most_blocks(const cuda::Kernel& kernel, std::uint32_t threads) const {
   std::uint32_t most = max_blocks;
-  for (const Rank& rank : ranks_)
-    most = std::min(most, kernel.resident_blocks(*rank.context, threads) / ranks_a_gpu_);
+  for (const Rank& rank : ranks_) {
+    std::uint32_t room = kernel.resident_blocks(*rank.context, threads);
+    // An SM divides its memory into cache and shared memory anew only when it is empty. Blocks of one rank that wait on
+    // every SM can so keep out another rank's fill or check kernel for ever: a place is an SM then.
+    if (ranks_a_gpu_ > 1) room = std::min(room, rank.context->multiprocessors());
+    most = std::min(most, room / ranks_a_gpu_);
+  }
   if (rendezvous_ != nullptr) {
     for (const std::uint32_t theirs : rendezvous_->gather("choosing how many blocks", most))
       most = std::min(most, theirs);
