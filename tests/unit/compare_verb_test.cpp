@@ -80,16 +80,17 @@ class CompareVerb : public testing::Test {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     const timespec now{};
     while (::sigtimedwait(&signals, nullptr, &now) > 0) {
     }
   }
 
   // Interrupts in launch 22: blocks 0 to 6 are whole.
-  static test::FakeMachine interrupted_machine() {
+  static test::FakeMachine interrupted_machine(int signal = SIGINT) {
     test::FakeMachine machine;
-    machine.meddle = [](Role, int launch, const Cell&, Outcome&) {
-      if (launch == 22) ::raise(SIGINT);
+    machine.meddle = [signal](Role, int launch, const Cell&, Outcome&) {
+      if (launch == 22) ::raise(signal);
     };
     return machine;
   }
@@ -181,6 +182,18 @@ TEST_F(CompareVerb, AnInterruptKeepsWholeBlocksAndResumeGoesOn) {
   EXPECT_EQ(run.rows.size() % 36, 0u);
   // A whole one has nothing to go on with.
   EXPECT_THROW(arguments_to_resume(whole.folder), EnvironmentError);
+}
+
+TEST_F(CompareVerb, ATerminalThatGoesAwayCostsNoMoreThanAnInterrupt) {
+  const auto before = ::signal(SIGHUP, SIG_DFL);
+  const Result cut = compare(options(), interrupted_machine(SIGHUP));
+  EXPECT_EQ(cut.status, 5);
+  EXPECT_TRUE(has(cut.err, "7 whole blocks are kept")) << cut.err;
+  // Under nohup it goes on.
+  ::signal(SIGHUP, SIG_IGN);
+  const Result whole = compare(options(), interrupted_machine(SIGHUP));
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  ::signal(SIGHUP, before);
 }
 
 TEST_F(CompareVerb, ResumeRefusesAnotherMachineAndCutRecords) {
