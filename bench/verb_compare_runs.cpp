@@ -191,7 +191,7 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
       if (of_a.size() > 1) cell.key.contender = cell.key.contender_b = a.key.contender + " " + a.variant;
       const auto earlier = history.find(b.name);
       if (earlier != history.end()) cell.history_us = earlier->second;
-      with_drift = with_drift || cell.history_us.size() >= 5;
+      with_drift = with_drift || cell.history_us.size() >= fewest_history_runs;
       cell.facts.phrase = a.variant == b.variant ? "same " + a.variant : a.variant + " -> " + b.variant;
       if (a.ran != b.ran) cell.facts.phrase += fmt::format(": {} -> {}", a.ran, b.ran);
       variants_a.insert(a.variant);

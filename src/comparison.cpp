@@ -34,7 +34,11 @@ std::string why_of(const Judgement& judgement, const std::string& phrase, const 
     case Verdict::inconclusive:
       break;
   }
-  const std::string more = judgement.more_blocks ? fmt::format(", +{} {}", *judgement.more_blocks, unit) : "";
+  const std::string more =
+      judgement.more_blocks
+          ? fmt::format(", +{} {}", *judgement.more_blocks, unit)
+          : fmt::format(", more {} cannot help: {} by as much", unit,
+                        judgement.placebo_bound ? "A differs from its placebo" : "earlier runs differ");
   if (judgement.tests_disagree) {
     return fmt::format("t and sign flips disagree (p {:.2g}, {:.2g}){}", judgement.p, *judgement.sign_flip,
                        more);
