@@ -140,9 +140,8 @@ Comparison compare_blocks(const ComparisonPlan& plan, std::span<const Block> blo
     std::string phrase = facts[places[i]].phrase;
     if (plan.attribute) {
       const std::string& cause = attribution.causes[places[i]];
-      phrase = !attribution.controls_held ? "cause withheld: a negative control moved"
-               : cause == "neither"       ? fmt::format("neither compiler nor NCCL: {}", phrase)
-                                          : fmt::format("{}: {}", cause, phrase);
+      phrase = attribution.controls_held ? fmt::format("{}: {}", cause, phrase)
+                                         : "cause withheld: a negative control moved";
     }
     cell.why = why_of(cell.judgement, phrase, "blocks");
   }

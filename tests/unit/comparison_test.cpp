@@ -479,6 +479,81 @@ Comparison golden_comparison() {
   comparison.gates = {{.name = "gpus", .state = GateState::passed, .sentence = {}},
                       {.name = "clocks", .state = GateState::unchecked, .sentence = "NVML gave no clocks"}};
   comparison.remarks = {"one, with a \"quote\""};
+TEST(Attribution, AKernelThatMovesWithNcclWithholdsEveryCause) {
+  Made odd = made(
+      [](Role role, const ComparedKey& key) {
+        const bool nccl = role == Role::b || role == Role::nccl_of_b;
+        return nccl && key.contender != "kernel_2" ? std::log(1.05) : 0;
+      },
+      true);
+  for (CellFacts& facts : odd.facts) facts.same_code = false;
+  const Comparison comparison = compared(odd, {.compiler = true, .nccl = true, .other = false});
+  EXPECT_EQ(comparison.cells.front().why, "cause withheld: a negative control moved");
+  EXPECT_NE(comparison_table(comparison).find("kernel_1/bf16/n2/1024/out/pipelined/warm reacts to NCCL"),
+            std::string::npos);
+}
+
+TEST(Attribution, ASameSassThatMovesWithholdsEveryCause) {
+  Made odd = made([](Role role, const ComparedKey& key) {
+    return role == Role::b && key.contender == "kernel_2" ? std::log(1.05) : 0;
+  });
+  odd.plan.attribute = true;
+  EXPECT_NE(comparison_table(compared(odd)).find("reacts to the compiler with the same SASS"),
+            std::string::npos);
+}
+
+TEST(Attribution, AFactorIsItsEffectUnderEitherValueOfTheOther) {
+  // ln of the times, with an interaction: A 0, compiler of B 0.1, NCCL of B 0.2, B 0.5.
+  const std::vector<std::pair<Role, double>> logs = {
+      {Role::a, 0}, {Role::b, 0.5}, {Role::placebo, 0}, {Role::compiler_of_b, 0.1}, {Role::nccl_of_b, 0.2}};
+  ComparisonPlan plan;
+  plan.cells.resize(1);
+  Block block;
+  for (const auto& [role, log] : logs)
+    block.launches.push_back(
+        {.role = role, .driver = {}, .gpus = {}, .times_us = {std::exp(log)}, .ran = {}});
+  EXPECT_NEAR(factor_effects(plan, std::vector{block}, Factor::compiler)[0][0], (0.1 + 0.3) / 2, 1e-12);
+  EXPECT_NEAR(factor_effects(plan, std::vector{block}, Factor::nccl)[0][0], (0.2 + 0.4) / 2, 1e-12);
+  // Without crossed launches the factor is all that differs.
+  block.launches.resize(3);
+  EXPECT_NEAR(factor_effects(plan, std::vector{block}, Factor::nccl)[0][0], 0.5, 1e-12);
+}
+
+TEST(Attribution, NeitherNeedsBothFactorsEquivalent) {
+  // Each factor moves kernel_1 by less than the margin, and both together by more.
+  const Made halves = made(
+      [](Role role, const ComparedKey& key) {
+        if (key.contender != "kernel_1" || key.bytes > 1 << 20) return 0.0;
+        return role == Role::b ? 0.03 : role == Role::compiler_of_b || role == Role::nccl_of_b ? 0.015 : 0.0;
+      },
+      true);
+  const ArmsDiffer both = {.compiler = true, .nccl = true, .other = false};
+  Comparison comparison = compared(halves, both);
+  EXPECT_EQ(comparison.cells.front().judgement.verdict, Verdict::slower);
+  EXPECT_EQ(comparison.cells.front().why, "neither compiler nor NCCL alone: SASS differs, regs 40->48");
+  // The same with crossed launches that are too noisy to show anything.
+  int launch = 0;
+  const Made noisy = made(
+      [&](Role role, const ComparedKey& key) {
+        if (key.contender != "kernel_1" || key.bytes > 1 << 10) return 0.0;
+        if (role == Role::compiler_of_b) return 0.015 + (++launch % 2 == 0 ? 0.1 : -0.1);
+        return role == Role::b ? 0.03 : role == Role::nccl_of_b ? 0.015 : 0.0;
+      },
+      true);
+  comparison = compared(noisy, both);
+  EXPECT_EQ(comparison.cells.front().judgement.verdict, Verdict::slower);
+  EXPECT_EQ(comparison.cells.front().why, "undecided between compiler and NCCL: SASS differs, regs 40->48");
+}
+
+TEST(Attribution, WhatElseDiffersIsTheCauseWhereAnythingDoes) {
+  Made planted = made([](Role role, const ComparedKey& key) {
+    return role == Role::b && key.contender == "kernel_1" ? std::log(1.03) : 0;
+  });
+  planted.plan.attribute = true;
+  const Comparison comparison = compared(planted, {.compiler = true, .nccl = false, .other = true});
+  EXPECT_EQ(comparison.cells.front().why, "what else differs between the arms: SASS differs, regs 40->48");
+}
+
   return comparison;
 }
 
