@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numbers>
 #include <optional>
 #include <ostream>
 
@@ -386,11 +387,15 @@ void ArmComparison::say_what_the_pilot_shows() {
   if (spreads.empty()) return;
   std::ranges::nth_element(spreads, spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2));
   const double spread = spreads[spreads.size() / 2];
+  const Rules there = rules();
+  // With fewer no sign-flip test can agree.
+  const std::uint64_t needed = std::max<std::uint64_t>(blocks_for(spread, there.latency_margin, there.alpha),
+                                                       fewest_blocks(there.alpha));
   log_.sentence(
       fmt::format("after {} blocks: half of the cells vary by {:.2g}% or less between launches of A; {} "
                   "blocks find a difference of {:g}% there",
-                  pilot_blocks, spread * 100, blocks_for(spread, rules().latency_margin, rules().alpha),
-                  rules().latency_margin * 100));
+                  // A difference varies as two launches do.
+                  pilot_blocks, spread / std::numbers::sqrt2 * 100, needed, there.latency_margin * 100));
 }
 
 void ArmComparison::settle() {

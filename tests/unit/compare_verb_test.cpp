@@ -298,6 +298,11 @@ TEST_F(CompareVerb, StrictAndExtended) {
 
 TEST_F(CompareVerb, ContendersAreAnArmToo) {
   std::vector<std::string> kernels;
+TEST_F(CompareVerb, ThePilotPromisesNoFewerBlocksThanVerdictsNeed) {
+  const Result result = compare(options());
+  EXPECT_TRUE(has(result.err, "; 6 blocks find a difference of 2% there")) << result.err;
+}
+
   for (const CatalogRow& row : catalog()) {
     if (row.source == Source::kernel) kernels.emplace_back(row.contender);
   }
