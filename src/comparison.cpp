@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "text.h"
 
@@ -55,6 +56,12 @@ std::vector<double> logs_of(std::span<const Block> blocks, Role role, std::size_
     logs.push_back(std::log(*launch->times_us[cell]));
   }
   return logs;
+}
+
+// With a failed gate an estimate stays and its verdict does not.
+void withhold(ComparedCell& cell) {
+  cell.judgement.verdict = Verdict::inconclusive;
+  cell.why = "no verdict: a gate failed";
 }
 
 std::vector<double> minus(std::vector<double> b, const std::vector<double>& a) {
@@ -133,8 +140,7 @@ Comparison compare_blocks(const ComparisonPlan& plan, std::span<const Block> blo
   for (std::size_t i = 0; i < comparison.cells.size(); ++i) {
     ComparedCell& cell = comparison.cells[i];
     if (!comparison.failed.empty()) {
-      cell.judgement.verdict = Verdict::inconclusive;
-      cell.why = "no verdict: a gate failed";
+      withhold(cell);
       continue;
     }
     std::string phrase = facts[places[i]].phrase;
@@ -148,10 +154,12 @@ Comparison compare_blocks(const ComparisonPlan& plan, std::span<const Block> blo
   return comparison;
 }
 
-Comparison compare_runs(std::span<const UnpairedCell> cells, const Rules& rules) {
+Comparison compare_runs(std::span<const UnpairedCell> cells, std::vector<Gate> gates, const Rules& rules) {
   Comparison comparison;
   comparison.paired = false;
   comparison.rules = rules;
+  comparison.gates = std::move(gates);
+  comparison.failed = failed_gates(comparison.gates);
   std::vector<UnpairedSeries> series;
   const auto logs = [](const std::vector<double>& times_us) {
     std::vector<double> result;
@@ -173,7 +181,8 @@ Comparison compare_runs(std::span<const UnpairedCell> cells, const Rules& rules)
                                 .judgement = judgements[i],
                                 .placebo = {},
                                 .why = why_of(judgements[i], cells[i].facts.phrase, "launches")});
-    comparison.blocks = std::max(comparison.blocks, judgements[i].blocks);
+    comparison.blocks = i == 0 ? judgements[i].blocks : std::min(comparison.blocks, judgements[i].blocks);
+    if (!comparison.failed.empty()) withhold(comparison.cells.back());
   }
   return comparison;
 }
