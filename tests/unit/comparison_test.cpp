@@ -220,6 +220,27 @@ TEST(Comparison, SizesOfAContenderStandTogetherInBands) {
   EXPECT_NE(band_q(0), band_q(3));  // another contender
 }
 
+TEST(Comparison, RunsHaveAsManyLaunchesAsTheCellWithTheFewest) {
+  UnpairedCell many;
+  many.a_us = many.b_us = {5, 5.1, 5, 5.1, 5};
+  UnpairedCell few;
+  few.a_us = few.b_us = {5, 5.1, 5};
+  const Comparison comparison = compare_runs(std::vector{many, few}, {}, {});
+  EXPECT_EQ(comparison.blocks, 3u);
+  EXPECT_NE(comparison_table(comparison).find("two runs, 3 launches or more each"), std::string::npos);
+}
+
+TEST(Comparison, WhereMoreLaunchesCannotHelpItSaysSo) {
+  UnpairedCell drifting;
+  drifting.a_us = {5, 5.01, 4.99};
+  drifting.b_us = {5.2, 5.21, 5.19};
+  drifting.history_us = {5, 5.2, 4.8, 5.1, 4.9};
+  const Comparison comparison = compare_runs(std::vector{drifting}, {}, {});
+  EXPECT_TRUE(
+      comparison.cells.front().why.ends_with("%, more launches cannot help: earlier runs differ by as much"))
+      << comparison.cells.front().why;
+}
+
 // --- gates
 // --------------------------------------------------------------------------------------------------
 
@@ -493,6 +514,20 @@ TEST(Attribution, AKernelThatMovesWithNcclWithholdsEveryCause) {
             std::string::npos);
 }
 
+TEST(Attribution, AnNcclThatMovesWithTheCompilerWithholdsEveryCause) {
+  Made odd = made(
+      [](Role role, const ComparedKey& key) {
+        const bool compiler = role == Role::b || role == Role::compiler_of_b;
+        return compiler && key.contender == "nccl" ? std::log(1.05) : 0;
+      },
+      true);
+  for (CellFacts& facts : odd.facts) facts.same_code = false;
+  const Comparison comparison = compared(odd, {.compiler = true, .nccl = true, .other = false});
+  EXPECT_NE(comparison_table(comparison).find("nccl/bf16/n2/1024/out/pipelined/warm reacts to the compiler)"),
+            std::string::npos);
+  EXPECT_EQ(comparison.cells[6].why, "cause withheld: a negative control moved");
+}
+
 TEST(Attribution, ASameSassThatMovesWithholdsEveryCause) {
   Made odd = made([](Role role, const ComparedKey& key) {
     return role == Role::b && key.contender == "kernel_2" ? std::log(1.05) : 0;
@@ -520,15 +555,18 @@ TEST(Attribution, AFactorIsItsEffectUnderEitherValueOfTheOther) {
 }
 
 TEST(Attribution, NeitherNeedsBothFactorsEquivalent) {
-  // Each factor moves kernel_1 by less than the margin, and both together by more.
-  const Made halves = made(
+  // Each factor moves kernel_1 and NCCL by less than the margin, and both together by more.
+  Made halves = made(
       [](Role role, const ComparedKey& key) {
-        if (key.contender != "kernel_1" || key.bytes > 1 << 20) return 0.0;
+        if (key.contender == "kernel_2" || key.bytes > 1 << 20) return 0.0;
         return role == Role::b ? 0.03 : role == Role::compiler_of_b || role == Role::nccl_of_b ? 0.015 : 0.0;
       },
       true);
   const ArmsDiffer both = {.compiler = true, .nccl = true, .other = false};
+  for (CellFacts& facts : halves.facts) facts.same_code = facts.same_code && !facts.is_nccl;
   Comparison comparison = compared(halves, both);
+  EXPECT_EQ(comparison.cells[6].judgement.verdict, Verdict::slower);
+  EXPECT_EQ(comparison.cells[6].why, "neither compiler nor NCCL alone: same NCCL");
   EXPECT_EQ(comparison.cells.front().judgement.verdict, Verdict::slower);
   EXPECT_EQ(comparison.cells.front().why, "neither compiler nor NCCL alone: SASS differs, regs 40->48");
   // The same with crossed launches that are too noisy to show anything.
