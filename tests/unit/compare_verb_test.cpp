@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -301,6 +302,20 @@ TEST_F(CompareVerb, StrictAndExtended) {
 TEST_F(CompareVerb, ThePilotPromisesNoFewerBlocksThanVerdictsNeed) {
   const Result result = compare(options());
   EXPECT_TRUE(has(result.err, "; 6 blocks find a difference of 2% there")) << result.err;
+}
+
+TEST_F(CompareVerb, ThePilotSaysHowLaunchesVary) {
+  // The placebo is off by 3% to either side in turn: differences vary by 3.3%, and two launches each by 1/sqrt(2) of that.
+  test::FakeMachine machine;
+  machine.launch_noise = 0;
+  machine.drift = 0;
+  std::map<std::string, int> launches;
+  machine.effect = [&](Role role, const Cell& cell) {
+    if (role != Role::placebo) return 0.0;
+    return ++launches[cell_name(cell)] % 2 == 0 ? 0.03 : -0.03;
+  };
+  const Result result = compare(options(), machine);
+  EXPECT_TRUE(has(result.err, "vary by 2.3% or less between launches of A; 24 blocks find")) << result.err;
 }
 
 TEST_F(CompareVerb, ContendersAreAnArmToo) {
