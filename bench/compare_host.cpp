@@ -95,8 +95,17 @@ PreparedArm GpuHost::prepare(Role role, const ArmSpec& arm) {
   return prepared;
 }
 
-std::unique_ptr<Backend> GpuHost::launch(Role role) {
-  return sessions_.at(role)->launch(say_, false);
+Launched GpuHost::launch(Role role) {
+  Session& session = *sessions_.at(role);
+  auto workers = session.launch_workers(say_);
+  const Hello& hello = workers->hello();
+  Launched launched{.backend = nullptr, .driver = hello.driver, .gpus = {}};
+  for (const DeviceInfo& rank : session.environment().gpus) {
+    const auto found = std::ranges::find(hello.devices, rank.ordinal, &DeviceInfo::ordinal);
+    launched.gpus.push_back(found == hello.devices.end() ? "" : found->uuid);
+  }
+  launched.backend = std::move(workers);
+  return launched;
 }
 
 std::optional<BundleFunction> GpuHost::function(Role role, const Cell& cell) const {
@@ -142,8 +151,9 @@ std::string GpuHost::hardware_name() const {
   return sessions_.at(Role::a)->hardware_name();
 }
 
-void GpuHost::begin_watch() {
-  watch_ = watch_of(sessions_.at(Role::a)->environment());
+void GpuHost::begin_watch(const std::vector<std::string>& gpus) {
+  watch_ = std::make_unique<GpuWatch>(gpus);
+  watch_->begin();
 }
 
 void GpuHost::look() {

@@ -28,6 +28,13 @@ struct PreparedArm {
   ArmFound found;
 };
 
+// Fresh workers, and what they themselves say they run on.
+struct Launched {
+  std::unique_ptr<Backend> backend;
+  std::string driver;
+  std::vector<std::string> gpus;  // UUIDs by rank; empty texts where one is not known
+};
+
 class ArmHost {
  public:
   ArmHost() = default;
@@ -41,15 +48,15 @@ class ArmHost {
   // UsageError, EnvironmentError, WorkerLost, Interrupted.
   virtual PreparedArm prepare(Role role, const ArmSpec& arm) = 0;
   // A fresh set of workers for a role that was prepared. Throws the same.
-  virtual std::unique_ptr<Backend> launch(Role role) = 0;
+  virtual Launched launch(Role role) = 0;
   // What the role's compiler made of the function that a cell runs; empty where there is no such function.
   [[nodiscard]] virtual std::optional<BundleFunction> function(Role role, const Cell& cell) const = 0;
   // What was prepared so far, all arms together.
   [[nodiscard]] virtual Environment environment() const = 0;
   // "2xH200".
   [[nodiscard]] virtual std::string hardware_name() const = 0;
-  // The GPUs of the ranks during a launch: begin, look now and then, end.
-  virtual void begin_watch() = 0;
+  // The GPUs of a launch by their UUIDs: begin, look now and then, end.
+  virtual void begin_watch(const std::vector<std::string>& gpus) = 0;
   virtual void look() = 0;
   virtual std::vector<GpuDuring> end_watch() = 0;
 };
@@ -63,11 +70,11 @@ class GpuHost final : public ArmHost {
   GpuHost(const RunOptions& options, std::string log_folder, const Interrupt& interrupt, Say say);
 
   PreparedArm prepare(Role role, const ArmSpec& arm) override;
-  std::unique_ptr<Backend> launch(Role role) override;
+  Launched launch(Role role) override;
   [[nodiscard]] std::optional<BundleFunction> function(Role role, const Cell& cell) const override;
   [[nodiscard]] Environment environment() const override;
   [[nodiscard]] std::string hardware_name() const override;
-  void begin_watch() override;
+  void begin_watch(const std::vector<std::string>& gpus) override;
   void look() override;
   std::vector<GpuDuring> end_watch() override;
 

@@ -1,10 +1,14 @@
 // arbench: the command line, and nothing else. Letters are nccl-tests' where it has them.
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <exception>
+#include <filesystem>
+#include <initializer_list>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -135,6 +139,36 @@ void add_cell_options(CLI::App& app, RunOptions& options) {
   add_seed(app, options.seed, "of the inputs (default 1)");
 }
 
+bool is_one_of(const CLI::Option& option, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, option.get_name()) != names.end();
+}
+
+// What a comparison that is gone on with may be told anew: what becomes of its verdicts.
+struct ResumedOutput {
+  std::optional<arb::CompareFormat> format;
+  std::optional<std::filesystem::path> results;
+  bool strict = false;
+};
+
+// Throws UsageError on an option that would change what is measured.
+ResumedOutput resumed_output(const CLI::App& compare, const CompareOptions& options) {
+  ResumedOutput output;
+  for (const CLI::Option* const option : compare.get_options()) {
+    if (option->count() == 0) continue;
+    if (is_one_of(*option, {"--json", "--markdown", "--format"})) {
+      output.format = options.format;
+    } else if (is_one_of(*option, {"--results"})) {
+      output.results = options.run.results;
+    } else if (is_one_of(*option, {"--strict"})) {
+      output.strict = options.strict;
+    } else if (!is_one_of(*option, {"--resume"})) {
+      throw arb::UsageError("--resume goes on with the options that the comparison began with; leave out " +
+                            option->get_name());
+    }
+  }
+  return output;
+}
+
 void add_run_options(CLI::App& app, RunOptions& options) {
   add_cell_options(app, options);
   app.add_option("--launches", options.launches,
@@ -162,7 +196,8 @@ void add_compare_options(CLI::App& app, CompareOptions& options) {
   app.add_option("sides", options.sides,
                  "instead of arms: two folders of `arbench run`, or two bundles with --static")
       ->expected(0, 2);
-  app.add_flag("--static", options.static_only, "compare two bundles as compiled; needs no GPU");
+  CLI::Option* const as_compiled =
+      app.add_flag("--static", options.static_only, "compare two bundles as compiled; needs no GPU");
   app.add_option("--blocks", options.blocks, "blocks of A, B and a placebo (default 12)");
   app.add_flag("--extend", options.extend,
                "plan one extension to twice the blocks, with half the alarm rate at each look");
@@ -185,6 +220,11 @@ void add_compare_options(CLI::App& app, CompareOptions& options) {
                                   {"csv", arb::CompareFormat::csv},
                                   {"smaller-is-better", arb::CompareFormat::smaller_is_better}});
   add_cell_options(app, options.run);
+  // What has no effect on compiled code is refused, so that nobody believes it had one.
+  for (CLI::Option* const option : app.get_options()) {
+    if (!is_one_of(*option, {"--static", "--help", "--bundles", "sides", "--json", "--markdown", "--format"}))
+      as_compiled->excludes(option);
+  }
   app.footer(
       "Cells are by default pipelined, 1K to 64M. Exit status: 0 good, 1 usage, 2 wrong data or a hang, 3 "
       "something\n"
@@ -302,7 +342,8 @@ std::string command_line(const std::vector<std::string>& arguments) {
   return text;
 }
 
-int run_program(std::vector<std::string> arguments, bool resumed = false) {
+// `resumed`: the arguments are those of an interrupted comparison, with --resume FOLDER at their end.
+int run_program(std::vector<std::string> arguments, const std::optional<ResumedOutput>& resumed = {}) {
   RunOptions run_options;
   CompareOptions compare_options;
   arb::VerifyOptions verify_options;
@@ -321,7 +362,7 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
     options->command = command_line(arguments);
     options->probe_program = "/proc/self/exe";
   }
-  // Without the program's name and, resumed, without --resume FOLDER at the end.
+  // Without the program's name and --resume FOLDER.
   const std::ptrdiff_t left_out = resumed ? 2 : 0;
   if (std::ssize(arguments) > 1 + left_out)
     compare_options.arguments.assign(arguments.begin() + 1, arguments.end() - left_out);
@@ -390,20 +431,26 @@ int run_program(std::vector<std::string> arguments, bool resumed = false) {
   }
   if (compare->parsed() && !compare_options.resume.empty() && !resumed) {
     // The command of the interrupted comparison is read again, as if it had been typed with --resume.
-    if (compare->count("--a") + compare->count("--b") > 0) {
-      std::cerr << "arbench: --resume goes on with the arms and cells it has; leave the others out\n";
-      return arb::status_of(arb::ExitCode::usage);
-    }
     std::vector<std::string> before = {"arbench"};
+    ResumedOutput output;
     try {
+      output = resumed_output(*compare, compare_options);
       for (std::string& argument : arb::arguments_to_resume(compare_options.resume))
         before.push_back(std::move(argument));
+    } catch (const arb::UsageError& error) {
+      std::cerr << "arbench: " << error.what() << '\n';
+      return arb::status_of(arb::ExitCode::usage);
     } catch (const std::exception& error) {
       std::cerr << "arbench: " << error.what() << '\n';
       return arb::status_of(arb::ExitCode::invalid_environment);
     }
     before.insert(before.end(), {"--resume", compare_options.resume.string()});
-    return run_program(std::move(before), true);
+    return run_program(std::move(before), output);
+  }
+  if (resumed) {
+    compare_options.format = resumed->format.value_or(compare_options.format);
+    compare_options.run.results = resumed->results.value_or(compare_options.run.results);
+    compare_options.strict = compare_options.strict || resumed->strict;
   }
   const arb::Interrupt interrupt;
   // A reader that goes away (`arbench run | head`) must not cost the results.

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numbers>
 #include <optional>
 #include <ostream>
 
@@ -206,8 +207,11 @@ void ArmComparison::prepare() {
       .nccl = found_a.nccl_path != found_b.nccl_path || found_a.nccl != found_b.nccl,
       .other = a_.variables != b_.variables || a_.contender != b_.contender || a_.program != b_.program};
   const auto kind = [](const ArmFound& found) { return split_bundle_name(found.bundle).compiler; };
+  // An arm of NCCL alone loads no bundle, so no compiler of its kernels can differ.
+  const bool both_compiled = !found_a.bundle.empty() && !found_b.bundle.empty();
   const bool spelled = a_.toolkit.ends_with(kind(found_a)) && b_.toolkit.ends_with(kind(found_b));
-  if (kind(found_a) != kind(found_b) && !spelled && a_.bundle_folder.empty() && b_.bundle_folder.empty()) {
+  if (both_compiled && kind(found_a) != kind(found_b) && !spelled && a_.bundle_folder.empty() &&
+      b_.bundle_folder.empty()) {
     throw UsageError(
         fmt::format("{} and {} come from different kinds of compiler; name both in full if that is the "
                     "question",
@@ -301,15 +305,17 @@ void ArmComparison::take_over(Unfinished from) {
 
 LaunchRecord ArmComparison::measure_launch(std::uint32_t block, std::uint32_t launch, Role role,
                                            std::vector<Row>& rows) {
-  LaunchRecord record{.role = role, .driver = plan_.driver, .gpus = {}, .times_us = {}, .ran = {}};
   const std::string where = fmt::format("block {} of {}, {}", block + 1, orders_.size(), name_of(role));
   log_.progress(done_us_, total_us_, where + ": starting workers");
-  const std::unique_ptr<Backend> backend = host_->launch(role);
-  backend->get_ready(cells_[role]);
+  const Launched launched = host_->launch(role);
+  Backend& backend = *launched.backend;
+  // Who the workers themselves say they run on: the plan's word would prove nothing.
+  LaunchRecord record{.role = role, .driver = launched.driver, .gpus = {}, .times_us = {}, .ran = {}};
+  backend.get_ready(cells_[role]);
   const RowContext context{.gpus = static_cast<std::uint32_t>(environment_.gpus.size()),
                            .launch = launch,
                            .limits = environment_.limits};
-  host_->begin_watch();
+  host_->begin_watch(launched.gpus);
   const std::vector<Cell>& cells = cells_[role];
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (interrupt_.arrived()) throw Interrupted();
@@ -319,9 +325,9 @@ LaunchRecord ArmComparison::measure_launch(std::uint32_t block, std::uint32_t la
     record.times_us.emplace_back();
     record.ran.emplace_back();
     if (!failures_[i].empty()) continue;
-    const Outcome outcome = backend->run(cell);
+    const Outcome outcome = backend.run(cell);
     host_->look();
-    rows.push_back(measure(*backend, cell, outcome, context));
+    rows.push_back(measure(backend, cell, outcome, context));
     if (!outcome.failure.empty()) {
       failures_[i] = outcome.failure;
       log_.sentence(fmt::format("{} does not run in arm {} and is not tried again: {}", plan_.cells[i].name(),
@@ -381,11 +387,15 @@ void ArmComparison::say_what_the_pilot_shows() {
   if (spreads.empty()) return;
   std::ranges::nth_element(spreads, spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2));
   const double spread = spreads[spreads.size() / 2];
+  const Rules there = rules();
+  // With fewer no sign-flip test can agree.
+  const std::uint64_t needed = std::max<std::uint64_t>(blocks_for(spread, there.latency_margin, there.alpha),
+                                                       fewest_blocks(there.alpha));
   log_.sentence(
       fmt::format("after {} blocks: half of the cells vary by {:.2g}% or less between launches of A; {} "
                   "blocks find a difference of {:g}% there",
-                  pilot_blocks, spread * 100, blocks_for(spread, rules().latency_margin, rules().alpha),
-                  rules().latency_margin * 100));
+                  // A difference varies as two launches do.
+                  pilot_blocks, spread / std::numbers::sqrt2 * 100, needed, there.latency_margin * 100));
 }
 
 void ArmComparison::settle() {

@@ -23,8 +23,7 @@ constexpr std::size_t fewest_launches = 3;
 // A finished run with what comparing needs of its environment.
 struct Side {
   std::vector<Row> rows;
-  std::string driver;
-  std::vector<std::string> gpus;
+  RunMachine machine;
 };
 
 Side read_side(const fs::path& folder) {
@@ -42,12 +41,24 @@ Side read_side(const fs::path& folder) {
     }
     std::ifstream file(folder / "environment.json", std::ios::binary);
     const nlohmann::json environment = nlohmann::json::parse(file);
-    Side side{.rows = std::move(run.rows), .driver = {}, .gpus = {}};
-    if (environment.contains("driver")) side.driver = environment.at("driver");
-    for (const auto& gpu : environment.at("gpus")) side.gpus.push_back(gpu.at("uuid"));
+    Side side{.rows = std::move(run.rows), .machine = {}};
+    RunMachine& machine = side.machine;
+    if (environment.contains("driver")) machine.driver = environment.at("driver");
+    for (const auto& gpu : environment.at("gpus")) machine.gpus.push_back(gpu.at("uuid"));
+    if (environment.contains("gpus_during")) {
+      for (const auto& gpu : environment.at("gpus_during"))
+        machine.during.push_back(gpu_during_from_json(gpu.dump()));
+    }
+    for (const Row& row : side.rows) {
+      if (!row.timed()) continue;
+      ++machine.rows;
+      if (std::ranges::count(split_list(row->flags, ' '), "throttled") > 0) ++machine.throttled_rows;
+    }
     return side;
   } catch (const ForeignResults& error) {
     throw EnvironmentError(error.what());
+  } catch (const RecordError& error) {
+    throw EnvironmentError(fmt::format("{}/environment.json: {}", folder.string(), error.what()));
   } catch (const nlohmann::json::exception& error) {
     throw EnvironmentError(
         fmt::format("{}/environment.json is cut or corrupt ({})", folder.string(), error.what()));
@@ -85,7 +96,13 @@ struct Launches {
   std::vector<double> times_us;
 };
 
-// By name of the cell without the variant, then by variant.
+// What makes a cell the same in two runs, whatever it was built from. Another world or another number of calls in a
+// graph is another measurement.
+std::string joining_name(const RowFields& row) {
+  return fmt::format("{}/{}/k{}", key_of(row).name(), row.world, row.calls_per_graph);
+}
+
+// By the name that joins the cell, then by variant.
 using Cells = std::map<std::string, std::map<std::string, Launches>>;
 
 Cells cells_of(const Side& side, const std::string& folder) {
@@ -100,9 +117,13 @@ Cells cells_of(const Side& side, const std::string& folder) {
           fmt::format("{} holds wrong data ({}), so it has no verdict", folder, full_name(row.get())));
     }
     if (!row.timed()) continue;
-    const ComparedKey key = key_of(row.get());
-    Launches& launches = cells[key.name()][variant_of(row.get())];
-    launches.key = key;
+    if (!row->correct) {
+      throw EnvironmentError(fmt::format(
+          "{} holds data that nobody checked ({}), so it has no verdict; run it again without -c 0", folder,
+          full_name(row.get())));
+    }
+    Launches& launches = cells[joining_name(row.get())][variant_of(row.get())];
+    launches.key = key_of(row.get());
     launches.name = full_name(row.get());
     launches.variant = variant_of(row.get());
     launches.ran = row->ran;
@@ -123,7 +144,7 @@ Cells cells_of(const Side& side, const std::string& folder) {
 
 // Times of earlier good nights on the same machine, by full name of the cell; one line a night
 // (docs/nightly.md).
-std::map<std::string, std::vector<double>> read_history(const fs::path& path, const Side& side) {
+std::map<std::string, std::vector<double>> read_history(const fs::path& path, const RunMachine& machine) {
   std::map<std::string, std::vector<double>> times;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UsageError(fmt::format("--history {}: there is no such file", path.string()));
@@ -131,7 +152,8 @@ std::map<std::string, std::vector<double>> read_history(const fs::path& path, co
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     try {
       const nlohmann::json night = nlohmann::json::parse(line);
-      if (night.at("driver") != side.driver || night.at("gpus").get<std::vector<std::string>>() != side.gpus)
+      if (night.at("driver") != machine.driver ||
+          night.at("gpus").get<std::vector<std::string>>() != machine.gpus)
         continue;
       // A pinned night is what should be from then on, and what was before says nothing; a bad night is no
       // drift.
@@ -164,14 +186,8 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
   const Side side_b = read_side(options.sides[1]);
   const Cells cells_a = cells_of(side_a, options.sides[0]);
   const Cells cells_b = cells_of(side_b, options.sides[1]);
-  if (side_a.gpus != side_b.gpus) {
-    throw EnvironmentError(
-        fmt::format("{} and {} were measured on different GPUs, so a difference would be that of the "
-                    "machines; measure both on one",
-                    options.sides[0], options.sides[1]));
-  }
   std::map<std::string, std::vector<double>> history;
-  if (!options.history.empty()) history = read_history(options.history, side_b);
+  if (!options.history.empty()) history = read_history(options.history, side_b.machine);
 
   std::vector<UnpairedCell> cells;
   std::size_t without = 0;
@@ -191,7 +207,7 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
       if (of_a.size() > 1) cell.key.contender = cell.key.contender_b = a.key.contender + " " + a.variant;
       const auto earlier = history.find(b.name);
       if (earlier != history.end()) cell.history_us = earlier->second;
-      with_drift = with_drift || cell.history_us.size() >= 5;
+      with_drift = with_drift || cell.history_us.size() >= fewest_history_runs;
       cell.facts.phrase = a.variant == b.variant ? "same " + a.variant : a.variant + " -> " + b.variant;
       if (a.ran != b.ran) cell.facts.phrase += fmt::format(": {} -> {}", a.ran, b.ran);
       variants_a.insert(a.variant);
@@ -216,8 +232,10 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
     add(of_a.begin()->second, of_b.begin()->second);
   }
   if (cells.empty()) {
-    throw EnvironmentError(
-        fmt::format("{} and {} have no cell in common", options.sides[0], options.sides[1]));
+    throw EnvironmentError(fmt::format(
+        "{} and {} have no cell in common: none agrees in contender, type, ranks, size, place, mode, "
+        "cache, world and calls a graph",
+        options.sides[0], options.sides[1]));
   }
   // Sizes in order, as in every table.
   std::ranges::stable_sort(
@@ -225,18 +243,18 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
 
   Rules rules;
   rules.seed = options.run.seed;
-  Comparison comparison = compare_runs(cells, rules);
+  Comparison comparison = compare_runs(cells, check_gates(side_a.machine, side_b.machine), rules);
   comparison.arm_a = options.sides[0];
   comparison.arm_b = options.sides[1];
-  const auto label = [](const std::set<std::string>& mine, const std::set<std::string>& other) {
-    return mine == other || mine.size() != 1 ? std::string() : *mine.begin();
+  // What they were built from where that tells them apart, else their folders.
+  const bool by_variant = variants_a != variants_b && variants_a.size() == 1 && variants_b.size() == 1;
+  const auto label = [&](const std::set<std::string>& variants, const std::string& folder) {
+    if (by_variant) return *variants.begin();
+    const fs::path path = fs::absolute(folder).lexically_normal();
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
   };
-  comparison.label_a = label(variants_a, variants_b);
-  comparison.label_b = label(variants_b, variants_a);
-  if (side_a.driver != side_b.driver) {
-    comparison.remarks.push_back(
-        fmt::format("the driver changed from {} to {} between the runs", side_a.driver, side_b.driver));
-  }
+  comparison.label_a = label(variants_a, options.sides[0]);
+  comparison.label_b = label(variants_b, options.sides[1]);
   if (without > 0) comparison.remarks.push_back(fmt::format("{} cells of A are not in B", without));
   comparison.remarks.emplace_back(
       with_drift ? "intervals are widened to what nights of the history differ by"

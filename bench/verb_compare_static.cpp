@@ -39,8 +39,6 @@ ExitCode compare_bundles(const CompareOptions& options, const Terminal& terminal
   if (options.sides.size() != 2) {
     throw UsageError("--static takes two bundles, such as `arbench compare --static 12.8-nvrtc 13.0-nvrtc`");
   }
-  if (!options.a.empty() || !options.b.empty())
-    throw UsageError("--static compares two bundles, without --a and --b");
   const fs::path folder = options.run.bundles.empty() ? default_bundle_folder() : options.run.bundles;
   const BundleSet set = find_bundles(folder);
   const Bundle a = bundle_of(options.sides[0], set, folder);

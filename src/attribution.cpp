@@ -15,6 +15,10 @@ bool changed(const std::optional<Judgement>& judgement) {
   return judgement && (judgement->verdict == Verdict::faster || judgement->verdict == Verdict::slower);
 }
 
+bool equivalent(const std::optional<Judgement>& judgement) {
+  return judgement && judgement->verdict == Verdict::equivalent;
+}
+
 // Which cells a factor changed, judged over all cells at once; cells without values did not.
 std::vector<std::optional<Judgement>> judged_effects(const ComparisonPlan& plan,
                                                      std::span<const Block> blocks, Factor factor,
@@ -137,7 +141,7 @@ Attribution attribute(const ComparisonPlan& plan, std::span<const Block> blocks,
   }
 
   for (std::size_t cell = 0; cell < plan.cells.size(); ++cell) {
-    if (!changed(judgements[cell]) || !result.controls_held) continue;
+    if (!changed(judgements[cell])) continue;
     const CellFacts& fact = facts[cell];
     if (differ.other) {
       result.causes[cell] = "what else differs between the arms";
@@ -145,7 +149,13 @@ Attribution attribute(const ComparisonPlan& plan, std::span<const Block> blocks,
     }
     const bool compiler = !fact.is_nccl && !fact.same_code && changed(by_compiler[cell]);
     const bool nccl = fact.is_nccl && !fact.same_code && changed(by_nccl[cell]);
-    result.causes[cell] = compiler ? "compiler" : nccl ? "NCCL" : "neither";
+    // That nothing was found is no proof of nothing: each factor has to be EQUIVALENT by its own test.
+    const bool no_compiler = !differ.compiler || equivalent(by_compiler[cell]);
+    const bool no_nccl = !differ.nccl || equivalent(by_nccl[cell]);
+    result.causes[cell] = compiler                 ? "compiler"
+                          : nccl                   ? "NCCL"
+                          : no_compiler && no_nccl ? "neither compiler nor NCCL alone"
+                                                   : "undecided between compiler and NCCL";
   }
   return result;
 }

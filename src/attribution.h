@@ -39,14 +39,14 @@ std::vector<std::vector<double>> factor_effects(const ComparisonPlan& plan, std:
                                                 Factor factor);
 
 struct Attribution {
-  bool controls_held = true;
-  std::string controls;  // one sentence on the negative controls
-  std::vector<std::string>
-      causes;  // by cell: "compiler", "NCCL", "compiler and NCCL", "neither"; empty: no change
+  bool controls_held = true;  // where not, the causes mean nothing and must not be named
+  std::string controls;       // one sentence on the negative controls
+  // By cell: "compiler", "NCCL", "what else differs between the arms", "neither compiler nor NCCL alone", "undecided
+  // between compiler and NCCL"; empty: no change.
+  std::vector<std::string> causes;
 };
 // Causes of the cells that `judgements` calls FASTER or SLOWER. Negative controls: NCCL's rows must not react
-// to the compiler, kernels' rows must not react to NCCL, equal SASS must not move at all. Where one does, no
-// cause is named. `cells`, `facts` and `judgements` belong together, place by place.
+// to the compiler, kernels' rows must not react to NCCL, equal SASS must not move at all. `cells`, `facts` and `judgements` belong together, place by place.
 Attribution attribute(const ComparisonPlan& plan, std::span<const Block> blocks,
                       std::span<const CellFacts> facts, std::span<const std::optional<Judgement>> judgements,
                       const ArmsDiffer& differ, const Rules& rules);

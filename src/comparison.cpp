@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "text.h"
 
@@ -34,7 +35,11 @@ std::string why_of(const Judgement& judgement, const std::string& phrase, const 
     case Verdict::inconclusive:
       break;
   }
-  const std::string more = judgement.more_blocks ? fmt::format(", +{} {}", *judgement.more_blocks, unit) : "";
+  const std::string more =
+      judgement.more_blocks
+          ? fmt::format(", +{} {}", *judgement.more_blocks, unit)
+          : fmt::format(", more {} cannot help: {} by as much", unit,
+                        judgement.placebo_bound ? "A differs from its placebo" : "earlier runs differ");
   if (judgement.tests_disagree) {
     return fmt::format("t and sign flips disagree (p {:.2g}, {:.2g}){}", judgement.p, *judgement.sign_flip,
                        more);
@@ -51,6 +56,12 @@ std::vector<double> logs_of(std::span<const Block> blocks, Role role, std::size_
     logs.push_back(std::log(*launch->times_us[cell]));
   }
   return logs;
+}
+
+// With a failed gate an estimate stays and its verdict does not.
+void withhold(ComparedCell& cell) {
+  cell.judgement.verdict = Verdict::inconclusive;
+  cell.why = "no verdict: a gate failed";
 }
 
 std::vector<double> minus(std::vector<double> b, const std::vector<double>& a) {
@@ -129,26 +140,26 @@ Comparison compare_blocks(const ComparisonPlan& plan, std::span<const Block> blo
   for (std::size_t i = 0; i < comparison.cells.size(); ++i) {
     ComparedCell& cell = comparison.cells[i];
     if (!comparison.failed.empty()) {
-      cell.judgement.verdict = Verdict::inconclusive;
-      cell.why = "no verdict: a gate failed";
+      withhold(cell);
       continue;
     }
     std::string phrase = facts[places[i]].phrase;
     if (plan.attribute) {
       const std::string& cause = attribution.causes[places[i]];
-      phrase = !attribution.controls_held ? "cause withheld: a negative control moved"
-               : cause == "neither"       ? fmt::format("neither compiler nor NCCL: {}", phrase)
-                                          : fmt::format("{}: {}", cause, phrase);
+      phrase = attribution.controls_held ? fmt::format("{}: {}", cause, phrase)
+                                         : "cause withheld: a negative control moved";
     }
     cell.why = why_of(cell.judgement, phrase, "blocks");
   }
   return comparison;
 }
 
-Comparison compare_runs(std::span<const UnpairedCell> cells, const Rules& rules) {
+Comparison compare_runs(std::span<const UnpairedCell> cells, std::vector<Gate> gates, const Rules& rules) {
   Comparison comparison;
   comparison.paired = false;
   comparison.rules = rules;
+  comparison.gates = std::move(gates);
+  comparison.failed = failed_gates(comparison.gates);
   std::vector<UnpairedSeries> series;
   const auto logs = [](const std::vector<double>& times_us) {
     std::vector<double> result;
@@ -170,7 +181,8 @@ Comparison compare_runs(std::span<const UnpairedCell> cells, const Rules& rules)
                                 .judgement = judgements[i],
                                 .placebo = {},
                                 .why = why_of(judgements[i], cells[i].facts.phrase, "launches")});
-    comparison.blocks = std::max(comparison.blocks, judgements[i].blocks);
+    comparison.blocks = i == 0 ? judgements[i].blocks : std::min(comparison.blocks, judgements[i].blocks);
+    if (!comparison.failed.empty()) withhold(comparison.cells.back());
   }
   return comparison;
 }

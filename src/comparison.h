@@ -42,7 +42,7 @@ struct Comparison {
 };
 
 // Verdicts on the blocks. With a failed gate `failed` says which, and rows keep their estimates only. Cells
-// that have no time in any launch are left out with a remark. `facts` are by cell of the plan. With
+// that lack a time in some launch are left out with a remark. `facts` are by cell of the plan. With
 // `attribute` the rows that changed name their cause.
 Comparison compare_blocks(const ComparisonPlan& plan, std::span<const Block> blocks, const Rules& rules,
                           std::span<const CellFacts> facts, const ArmsDiffer& differ);
@@ -55,7 +55,8 @@ struct UnpairedCell {
   std::vector<double> history_us;  // of earlier runs, one each
   CellFacts facts;
 };
-Comparison compare_runs(std::span<const UnpairedCell> cells, const Rules& rules);
+// `gates` as in compare_blocks.
+Comparison compare_runs(std::span<const UnpairedCell> cells, std::vector<Gate> gates, const Rules& rules);
 
 // 5 with a failed gate (or, strict, an unchecked one), else 3 where a row is SLOWER, else 5 where cells did
 // not run, else 4 where one is INCONCLUSIVE and `strict`, else 0.

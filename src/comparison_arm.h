@@ -30,7 +30,7 @@ struct ArmSpec {
 // nccl, contender or arbench, or NAME=VALUE (also "env NAME=VALUE") for an environment variable. A part
 // without '=' belongs to the value before it, so that NCCL_ALGO=Ring,Tree works. Throws UsageError.
 ArmSpec arm_from(const std::vector<std::string>& texts);
-// Throws UsageError where the arms do not differ, or differ so that no row has a counterpart.
+// Throws UsageError where one arm alone names a contender, so that no row has a counterpart.
 void check_arms(const ArmSpec& a, const ArmSpec& b);
 
 // The launches of one block, by role. `placebo` is A once more; the last two exist with crossed attribution.

@@ -3,18 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/math/distributions/hypergeometric.hpp>
 #include <cmath>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "text.h"
 
 namespace arb {
 namespace {
 
-Gate passed(std::string name) {
-  return {.name = std::move(name), .state = GateState::passed, .sentence = {}};
+Gate passed(std::string name, std::string sentence = {}) {
+  return {.name = std::move(name), .state = GateState::passed, .sentence = std::move(sentence)};
 }
 Gate failed(std::string name, std::string sentence) {
   return {.name = std::move(name), .state = GateState::failed, .sentence = std::move(sentence)};
@@ -65,12 +67,22 @@ Gate driver_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
   return gate;
 }
 
+constexpr std::array clocks = {std::pair{&GpuDuring::sm_clock_mhz, "SM"},
+                               std::pair{&GpuDuring::memory_clock_mhz, "memory"}};
+
+// What is wrong with two mean clocks, one sentence; empty where they are near enough.
+std::string clocks_apart(double mean_a, double mean_b, const char* name, std::size_t rank) {
+  if (std::abs(mean_b / mean_a - 1) <= most_clock_difference) return {};
+  return fmt::format(
+      "the {} clock of rank {} was {:.0f} MHz under A and {:.0f} MHz under B, more than {:.0f}% apart", name,
+      rank, mean_a, mean_b, most_clock_difference * 100);
+}
+
 // Mean clocks of A's launches (placebo included) against B's, GPU by GPU.
 Gate clocks_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
   bool known = !plan.gpus.empty();
   for (std::size_t rank = 0; rank < plan.gpus.size(); ++rank) {
-    for (const auto& [member, name] :
-         {std::pair{&GpuDuring::sm_clock_mhz, "SM"}, std::pair{&GpuDuring::memory_clock_mhz, "memory"}}) {
+    for (const auto& [member, name] : clocks) {
       double sum_a = 0;
       double sum_b = 0;
       std::size_t count_a = 0;
@@ -92,12 +104,8 @@ Gate clocks_gate(const ComparisonPlan& plan, std::span<const Block> blocks) {
       if (count_a == 0 || count_b == 0) continue;
       const double mean_a = sum_a / static_cast<double>(count_a);
       const double mean_b = sum_b / static_cast<double>(count_b);
-      if (std::abs(mean_b / mean_a - 1) > most_clock_difference) {
-        return failed("clocks",
-                      fmt::format("the {} clock of rank {} was {:.0f} MHz under A and {:.0f} MHz under B, "
-                                  "more than {:.0f}% apart",
-                                  name, rank, mean_a, mean_b, most_clock_difference * 100));
-      }
+      const std::string apart = clocks_apart(mean_a, mean_b, name, rank);
+      if (!apart.empty()) return failed("clocks", apart);
     }
   }
   return known ? passed("clocks") : unchecked("clocks", "NVML gave no clocks in some launches");
@@ -204,7 +212,80 @@ Gate placebo_gate(std::span<const Judgement> placebo) {
                   fallen, placebo.size()));
 }
 
+// --- two finished runs
+
+Gate clocks_gate(const RunMachine& a, const RunMachine& b) {
+  bool known = !a.during.empty() && a.during.size() == b.during.size();
+  for (std::size_t rank = 0; known && rank < a.during.size(); ++rank) {
+    for (const auto& [member, name] : clocks) {
+      const auto& mean_a = a.during[rank].*member;
+      const auto& mean_b = b.during[rank].*member;
+      if (!mean_a || !mean_b) {
+        known = false;
+        break;
+      }
+      const std::string apart = clocks_apart(*mean_a, *mean_b, name, rank);
+      if (!apart.empty()) return failed("clocks", apart);
+    }
+  }
+  return known ? passed("clocks") : unchecked("clocks", "a run does not say what its clocks were");
+}
+
+bool knows_events(const RunMachine& run) {
+  return !run.during.empty() &&
+         std::ranges::all_of(run.during, [](const GpuDuring& gpu) { return gpu.events.has_value(); });
+}
+
+// Rows of one launch are throttled together, so that Fisher's test of rows fails rather too soon than too late.
+Gate events_gate(const RunMachine& a, const RunMachine& b) {
+  std::string sentence;
+  if (a.throttled_rows + b.throttled_rows > 0) {
+    sentence = fmt::format("{} of {} rows of A and {} of {} of B were measured while a GPU was held back",
+                           a.throttled_rows, a.rows, b.throttled_rows, b.rows);
+    if (fisher_p(a.throttled_rows, a.rows, b.throttled_rows, b.rows) < gate_alpha)
+      return failed("clock_events", sentence);
+  }
+  if (!knows_events(a) || !knows_events(b))
+    return unchecked("clock_events", "a run does not say what held its clocks back");
+  return passed("clock_events", sentence);
+}
+
+Gate errors_gate(const RunMachine& a, const RunMachine& b) {
+  bool known = !a.during.empty() && !b.during.empty();
+  std::vector<std::string> told;
+  for (const auto& [run, name] : {std::pair{&a, "A"}, std::pair{&b, "B"}}) {
+    for (std::size_t rank = 0; rank < run->during.size(); ++rank) {
+      const auto& errors = run->during[rank].new_errors;
+      if (!errors) known = false;
+      if (errors.value_or(0) == 0) continue;
+      told.push_back(fmt::format("the links of rank {} counted {} new errors in {} rows of {}", rank, *errors,
+                                 run->rows, name));
+      if (*errors > run->rows) return failed("hardware_errors", told.back());
+    }
+  }
+  if (!known) return unchecked("hardware_errors", "a run does not say what errors its links counted");
+  return passed("hardware_errors", fmt::format("{}", fmt::join(told, ", ")));
+}
+
 }  // namespace
+
+std::vector<Gate> check_gates(const RunMachine& a, const RunMachine& b) {
+  Gate gpus = passed("gpus");
+  if (a.gpus.empty() || b.gpus.empty()) {
+    gpus = unchecked("gpus", "a run does not say which GPUs it had");
+  } else if (a.gpus != b.gpus) {
+    gpus = failed(
+        "gpus", fmt::format("A was measured on {} and B on {}, so a difference would be that of the machines",
+                            enumerate(a.gpus), enumerate(b.gpus)));
+  }
+  Gate driver = passed("driver");
+  if (a.driver.empty() || b.driver.empty()) {
+    driver = unchecked("driver", "a run does not say which driver it had");
+  } else if (a.driver != b.driver) {
+    driver.sentence = fmt::format("it changed from {} to {} between the runs", a.driver, b.driver);
+  }
+  return {gpus, driver, clocks_gate(a, b), events_gate(a, b), errors_gate(a, b)};
+}
 
 std::vector<Gate> check_gates(const ComparisonPlan& plan, std::span<const Block> blocks,
                               std::span<const Judgement> placebo) {

@@ -32,7 +32,20 @@ inline constexpr double gate_alpha = 0.01;
 // judgements come from judge_placebo(). (Wrong data never gets this far: it ends a comparison.)
 std::vector<Gate> check_gates(const ComparisonPlan& plan, std::span<const Block> blocks,
                               std::span<const Judgement> placebo);
-// The first failed gate's sentences joined, or empty.
+
+// What a finished run knows of its machine.
+struct RunMachine {
+  std::string driver;
+  std::vector<std::string> gpus;  // UUIDs by rank
+  std::vector<GpuDuring> during;  // by rank, over the whole run; empty where nobody looked
+  unsigned rows = 0;              // with a time
+  unsigned throttled_rows = 0;    // of those, flagged so
+};
+// The gates of two finished runs: GPUs, driver (of which a change is told: it may be the question), clocks, what held
+// them back, hardware errors.
+std::vector<Gate> check_gates(const RunMachine& a, const RunMachine& b);
+
+// The sentences of all failed gates, joined; empty where none failed.
 std::string failed_gates(std::span<const Gate> gates);
 // Names of the gates that nobody could check.
 std::vector<std::string> unchecked_gates(std::span<const Gate> gates);

@@ -125,6 +125,14 @@ std::string to_json(const GpuDuring& gpu) {
   return json_of(gpu).dump();
 }
 
+GpuDuring gpu_during_from_json(std::string_view text) {
+  try {
+    return gpu_from(Json::parse(text));
+  } catch (const nlohmann::json::exception& error) {
+    throw RecordError(fmt::format("what was seen of a GPU is cut or corrupt ({})", error.what()));
+  }
+}
+
 std::string to_json(const ComparisonPlan& plan) {
   Json json = {{"schema", plan_schema},
                {"version", 1},

@@ -98,6 +98,8 @@ class RecordError : public std::runtime_error {
 
 // {"uuid": ..., "sm_clock_mhz": ...}: what could not be read has no key.
 std::string to_json(const GpuDuring& gpu);
+// Reads the same. Throws RecordError.
+GpuDuring gpu_during_from_json(std::string_view text);
 // plan.json, and one line of blocks.jsonl (without its newline). The readers throw RecordError.
 std::string to_json(const ComparisonPlan& plan);
 ComparisonPlan plan_from_json(std::string_view text);

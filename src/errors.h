@@ -32,7 +32,7 @@ class EnvironmentError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// SIGINT or SIGTERM arrived while something was under way.
+// SIGINT, SIGTERM or SIGHUP arrived while something was under way.
 class Interrupted : public std::runtime_error {
  public:
   Interrupted() : std::runtime_error("interrupted") {}

@@ -72,31 +72,45 @@ struct Standing {
   Estimate estimate;
   std::optional<double> sign_flip;
   std::optional<double> hodges_lehmann;
-  std::optional<double> placebo_bound;  // in logarithms
+  std::optional<Estimate> placebo;  // A' against A
+  std::optional<Estimate> drift;    // of any two runs; already in `estimate` where that is the wider
 };
 
 using BandKey = std::pair<std::string, Band>;
 
-// Blocks until the interval settles the cell if estimate and spread stay.
-std::uint64_t more_blocks_for(const Judgement& judgement, const Estimate& estimate, double margin,
-                              double alpha) {
-  const double blocks = static_cast<double>(judgement.blocks);
-  const double sd = estimate.standard_error * std::sqrt(blocks);
-  const double size = std::abs(estimate.mean);
-  double z = 0;
-  double room = 0;
-  if (size >= margin) {
+// Blocks after which a mean of such a spread lies within `room` of the truth.
+double blocks_within(const Estimate& estimate, double blocks, double room, double z) {
+  const double ratio = z * estimate.standard_error * std::sqrt(blocks) / room;
+  return ratio * ratio + z * z / 2;
+}
+
+// Blocks until the interval settles the cell if estimate and spread stay; empty where no number would.
+std::optional<std::uint64_t> more_blocks_for(const Standing& cell, const Judgement& judgement, double margin,
+                                             double alpha) {
+  const double blocks = static_cast<double>(cell.blocks);
+  const double size = std::abs(cell.estimate.mean);
+  const bool different = size >= margin;
+  double z = z_quantile(1 - alpha);
+  double room = margin - size;
+  if (different) {
     // Adjusting made p larger by this factor, and will again.
     constexpr double most_factor = 1e6;
     const double factor =
         judgement.p > 0 ? std::clamp(judgement.q / judgement.p, 1.0, most_factor) : most_factor;
     z = -z_quantile(alpha / 2 / factor);
     room = size;
-  } else {
-    z = z_quantile(1 - alpha);
-    room = margin - size;
   }
-  const double needed = room > 0 ? (z * sd / room) * (z * sd / room) + z * z / 2 : blocks;
+  // Launches of these two runs tell nothing of other runs.
+  if (cell.drift &&
+      (cell.drift->standard_error >= cell.estimate.standard_error || z * cell.drift->standard_error >= room))
+    return std::nullopt;
+  double needed = blocks_within(cell.estimate, blocks, room, z);
+  if (different && cell.placebo) {
+    const double left = size - std::abs(cell.placebo->mean);
+    if (left <= 0) return std::nullopt;
+    constexpr double of_the_bound = 0.95;
+    needed = std::max(needed, blocks_within(*cell.placebo, blocks, left, z_quantile(of_the_bound)));
+  }
   const double more = std::ceil(std::max(1.0, needed - blocks));
   return more < static_cast<double>(most_more_blocks) ? static_cast<std::uint64_t>(more) : most_more_blocks;
 }
@@ -142,12 +156,17 @@ std::vector<Judgement> judge_all(const std::vector<Standing>& cells, const std::
     judgement.sign_flip = cell.sign_flip;
     if (cell.hodges_lehmann) judgement.hodges_lehmann = std::expm1(*cell.hodges_lehmann);
     const bool large = band_of(cell.bytes) == Band::large;
-    double margin = std::log1p(large ? rules.bandwidth_margin : rules.latency_margin);
-    if (cell.placebo_bound) {
-      judgement.placebo_bound = std::expm1(*cell.placebo_bound);
-      margin = std::max(margin, *cell.placebo_bound);
-    }
+    const double margin = std::log1p(large ? rules.bandwidth_margin : rules.latency_margin);
     judgement.margin = std::expm1(margin);
+    // One margin for both questions would be simpler. But what A differs from itself by is noise, and with it in the
+    // margin of EQUIVALENT the noisier a machine the more it would find equivalent. So noise only raises what counts
+    // as a difference, and what lies between is INCONCLUSIVE.
+    double least_difference = margin;
+    if (cell.placebo) {
+      const double bound = bound_95(*cell.placebo);
+      judgement.placebo_bound = std::expm1(bound);
+      least_difference = std::max(margin, bound);
+    }
     judgement.mde = std::expm1(smallest_detectable(estimate, rules.alpha));
     judgement.tests_disagree =
         cell.sign_flip && (*cell.sign_flip < rules.alpha) != (judgement.p < rules.alpha);
@@ -156,16 +175,15 @@ std::vector<Judgement> judge_all(const std::vector<Standing>& cells, const std::
     const double shift = cell.hodges_lehmann ? *cell.hodges_lehmann - estimate.mean : 0;
     const double inner_low = inner.low + std::min(0.0, shift);
     const double inner_high = inner.high + std::max(0.0, shift);
-    const bool apart = judgement.q < rules.alpha && (outer.low > 0 || outer.high < 0);
     if (judgement.tests_disagree) {
       judgement.verdict = Verdict::inconclusive;
-    } else if (apart && std::abs(estimate.mean) >= margin) {
+    } else if (judgement.q < rules.alpha && std::abs(estimate.mean) >= least_difference) {
       judgement.verdict = estimate.mean < 0 ? Verdict::faster : Verdict::slower;
     } else if (inner_low > -margin && inner_high < margin) {
       judgement.verdict = Verdict::equivalent;
     }
     if (judgement.verdict == Verdict::inconclusive) {
-      judgement.more_blocks = more_blocks_for(judgement, estimate, margin, rules.alpha);
+      judgement.more_blocks = more_blocks_for(cell, judgement, margin, rules.alpha);
     }
   }
   return judgements;
@@ -202,9 +220,9 @@ std::vector<Judgement> judge_paired(std::span<const PairedSeries> cells, const R
                       .estimate = paired_estimate(values),
                       .sign_flip = sign_flip_p(values, rules.seed),
                       .hodges_lehmann = hodges_lehmann(values),
-                      .placebo_bound = {}};
-    if (with_placebo && !cell.placebo.empty())
-      standing.placebo_bound = bound_95(paired_estimate(cell.placebo));
+                      .placebo = {},
+                      .drift = {}};
+    if (with_placebo && !cell.placebo.empty()) standing.placebo = paired_estimate(cell.placebo);
     by_band[{cell.group, band_of(cell.bytes)}].push_back(values);
     standings.push_back(std::move(standing));
   }
@@ -213,13 +231,16 @@ std::vector<Judgement> judge_paired(std::span<const PairedSeries> cells, const R
   return judge_all(standings, bands, rules);
 }
 
-// What two runs of the same thing differ by, as earlier runs show it; the wider of that and Welch's.
-Estimate with_drift(Estimate estimate, const std::vector<double>& history) {
-  constexpr std::size_t fewest_runs = 5;
-  if (history.size() < fewest_runs) return estimate;
-  const double between_runs = std::sqrt(2 * variance_of(history));
-  if (between_runs <= estimate.standard_error) return estimate;
-  return {estimate.mean, between_runs, static_cast<double>(history.size() - 1)};
+// What two runs of the same thing differ by, as earlier runs show it; empty where they are too few to show it.
+std::optional<Estimate> drift_of(const std::vector<double>& history) {
+  if (history.size() < fewest_history_runs) return std::nullopt;
+  return Estimate{0, std::sqrt(2 * variance_of(history)), static_cast<double>(history.size() - 1)};
+}
+
+// With the wider interval of the two.
+Estimate with_drift(const Estimate& estimate, const std::optional<Estimate>& drift) {
+  if (!drift || drift->standard_error <= estimate.standard_error) return estimate;
+  return {estimate.mean, drift->standard_error, drift->degrees};
 }
 
 }  // namespace
@@ -380,13 +401,15 @@ std::vector<Judgement> judge(std::span<const UnpairedSeries> cells, const Rules&
   };
   std::map<BandKey, Lists> by_band;
   for (const UnpairedSeries& cell : cells) {
+    const std::optional<Estimate> drift = drift_of(cell.history);
     standings.push_back({.group = cell.group,
                          .bytes = cell.bytes,
                          .blocks = std::min(cell.log_a.size(), cell.log_b.size()),
-                         .estimate = with_drift(welch_estimate(cell.log_a, cell.log_b), cell.history),
+                         .estimate = with_drift(welch_estimate(cell.log_a, cell.log_b), drift),
                          .sign_flip = {},
                          .hodges_lehmann = {},
-                         .placebo_bound = {}});
+                         .placebo = {},
+                         .drift = drift});
     Lists& lists = by_band[{cell.group, band_of(cell.bytes)}];
     lists.a.emplace_back(cell.log_a);
     lists.b.emplace_back(cell.log_b);
@@ -394,7 +417,8 @@ std::vector<Judgement> judge(std::span<const UnpairedSeries> cells, const Rules&
   }
   std::map<BandKey, Estimate> bands;
   for (const auto& [key, lists] : by_band) {
-    bands[key] = with_drift(welch_estimate(averaged(lists.a), averaged(lists.b)), averaged(lists.history));
+    bands[key] =
+        with_drift(welch_estimate(averaged(lists.a), averaged(lists.b)), drift_of(averaged(lists.history)));
   }
   return judge_all(standings, bands, rules);
 }

@@ -109,6 +109,9 @@ struct PairedSeries {
   std::vector<double> placebo;     // ln A' - ln A; empty: there was no placebo
 };
 
+// Fewer earlier runs do not show how far runs differ.
+inline constexpr std::size_t fewest_history_runs = 5;
+
 // One cell's launches in two independent runs.
 struct UnpairedSeries {
   std::string group;
@@ -126,16 +129,18 @@ struct Judgement {
   double change = 0;
   double ci_low = 0;  // with confidence 1 - alpha
   double ci_high = 0;
-  double p = 1;                                // of this cell alone
-  std::optional<double> sign_flip{};           // the same by sign flips; empty when unpaired
-  std::optional<double> hodges_lehmann{};      // a fraction; empty when unpaired
-  double band_q = 1;                           // of its group and band, Holm over all of them
-  double q = 1;                                // adjusted: what the verdict rests on
-  double margin = 0;                           // below it a difference does not matter
-  std::optional<double> placebo_bound{};       // a fraction; part of the margin where larger
-  double mde = 0;                              // smallest detectable effect here, a fraction
-  bool tests_disagree = false;                 // t and sign flips lie on different sides of alpha
-  std::optional<std::uint64_t> more_blocks{};  // INCONCLUSIVE: what would settle it if the estimate stays
+  double p = 1;                            // of this cell alone
+  std::optional<double> sign_flip{};       // the same by sign flips; empty when unpaired
+  std::optional<double> hodges_lehmann{};  // a fraction; empty when unpaired
+  double band_q = 1;                       // of its group and band, Holm over all of them
+  double q = 1;                            // adjusted: what the verdict rests on
+  double margin = 0;                       // below it a difference does not matter
+  std::optional<double> placebo_bound{};   // a fraction; FASTER and SLOWER need that much where it is larger
+  double mde = 0;                          // smallest detectable effect here, a fraction
+  bool tests_disagree = false;             // t and sign flips lie on different sides of alpha
+  // INCONCLUSIVE: what would settle it if the estimate stays; empty where no number would, because earlier runs, or A
+  // and its placebo, differ by too much.
+  std::optional<std::uint64_t> more_blocks{};
 };
 
 // Verdicts by the rules of docs/comparing.md. Throws std::invalid_argument where a series has fewer than 2

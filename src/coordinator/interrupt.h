@@ -1,10 +1,10 @@
-// Ctrl-C as something to wait for instead of something that strikes anywhere.
+// Ctrl-C, or a terminal that goes away, as something to wait for instead of something that strikes anywhere.
 #pragma once
 
 namespace arb {
 
-// From construction on SIGINT and SIGTERM no longer end the process; they make fd() readable and arrived()
-// true for good. Make one before any thread starts, and keep it to the end.
+// From construction on SIGINT, SIGTERM and, unless it is ignored, SIGHUP no longer end the process; they make fd()
+// readable and arrived() true for good. Make one before any thread starts, and keep it to the end.
 class Interrupt {
  public:
   // Throws std::system_error.

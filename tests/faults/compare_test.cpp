@@ -55,6 +55,28 @@ TEST_F(FakeCompare, AnotherBuildsWorkersThatAreSlower) {
   EXPECT_TRUE(has(result.out, "+3.0%")) << result.out;
 }
 
+TEST_F(FakeCompare, AKernelAgainstNcclThatLoadsNoBundle) {
+  CompareOptions asked = options();
+  asked.a = {"contender=" + first_kernel()};
+  asked.b = {"contender=" + first_nccl()};
+  const Result result = compare(asked);
+  EXPECT_TRUE(has(result.out, first_kernel() + ":" + first_nccl())) << result.err << result.out;
+  EXPECT_TRUE(result.status == 0 || result.status == 3) << result.err;
+}
+
+// Each launch's workers say for themselves where they run.
+TEST_F(FakeCompare, WorkersOnAnotherMachineFailTheGates) {
+  CompareOptions asked = options();
+  asked.a = {};
+  asked.b = {"arbench=" + worker("other_machine").string()};
+  const Result result = compare(asked);
+  EXPECT_EQ(result.status, 5) << result.err;
+  EXPECT_TRUE(has(result.out, "ran on other GPUs (GPU-90000000 and GPU-90000001) than the plan's"))
+      << result.out;
+  EXPECT_TRUE(has(result.out, "ran on driver 590.10 and the plan on 580.82.07")) << result.out;
+  EXPECT_TRUE(has(result.out, "no verdict: ")) << result.out;
+}
+
 TEST_F(FakeCompare, ABundleByItsFolder) {
   CompareOptions asked = options();
   asked.a = {"toolkit=13.0"};

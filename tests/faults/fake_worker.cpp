@@ -1,7 +1,7 @@
 // A worker without GPUs that answers as a machine of two would, or goes wrong in one way.
 //   fake_worker BEHAVIOUR worker --config JSON
 // Where not said otherwise it goes wrong when it is asked for a cell of 2048 bytes, or for a flag from rank 1
-// to 0. `slow` answers right, with times 3% longer; `noisy` with times that differ from launch to launch; `talks`
+// to 0. `slow` answers right, with times 3% longer; `other_machine` answers right, from other GPUs and another driver; `noisy` with times that differ from launch to launch; `talks`
 // answers right and leaves a log, `no_peer` has no peer library and leaves one too. "rank1:BEHAVIOUR" is for the worker of that rank alone; the others are good.
 // What has run of NCCL is its environment and process: "NAME=VALUE ... in PID".
 #include <fcntl.h>
@@ -41,7 +41,7 @@ void send_text(const std::string& text) {
 
 Hello hello_of(const WorkerConfig& config, const std::string& behaviour) {
   Hello hello;
-  hello.driver = "580.82.07";
+  hello.driver = behaviour == "other_machine" ? "590.10" : "580.82.07";
   hello.cuda_driver = behaviour == "old_driver" ? 12'020 : 13'000;
   const std::uint32_t count = behaviour == "no_gpu"       ? 0
                               : behaviour == "one_gpu"    ? 1
@@ -51,7 +51,7 @@ Hello hello_of(const WorkerConfig& config, const std::string& behaviour) {
     DeviceInfo device;
     device.ordinal = i;
     device.name = "NVIDIA Pretended GPU";
-    device.uuid = "GPU-0000000" + std::to_string(i);
+    device.uuid = (behaviour == "other_machine" ? "GPU-9000000" : "GPU-0000000") + std::to_string(i);
     device.architecture = "sm_90";
     device.pci_address = "0000:0" + std::to_string(i) + ":00.0";
     device.memory_bytes = 1ull << 30;

@@ -104,6 +104,30 @@ TEST_F(Program, SizesThatCannotBeAreRefused) {
   expect_refusal(emulate({"-n", "0"}), 1, {"-n 0"});
 }
 
+TEST_F(Program, ComparisonsRefuseWhatWouldHaveNoEffect) {
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& word) {
+    arguments.insert(arguments.begin(), {ARB_PROGRAM, "compare"});
+    expect_refusal(test::run_command(arguments), 1, {word});
+  };
+  const std::vector<std::vector<std::string>> ignored = {
+      {"--contender", "nosuch"}, {"--blocks", "0"}, {"-d", "nonsense"}, {"--a", "toolkit=12.8"}, {"--strict"},
+      {"--resume", "x"},         {"-b", "1K"}};
+  for (const std::vector<std::string>& option : ignored) {
+    std::vector<std::string> arguments = {"--static", "12.8", "13.0"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    refused(arguments, "--static");
+  }
+  const std::string folder = (scratch_.path() / "interrupted").string();
+  refused({"--resume", folder, "--blocks", "24"}, "leave out --blocks");
+  refused({"--resume", folder, "--a", "toolkit=12.8"}, "leave out --a");
+  refused({"--resume", folder, "-e", "2M"}, "leave out --maxbytes");
+  refused({"--resume", folder, "x", "y"}, "leave out sides");
+  // What only chooses the output is taken: the folder is what is wrong here.
+  expect_refusal(test::run_command({ARB_PROGRAM, "compare", "--resume", folder, "--json", "--strict",
+                                    "--results", results_path().string()}),
+                 5, {"no such folder"});
+}
+
 TEST_F(Program, OtherListsAreChecked) {
   expect_refusal(emulate({"--place", "beside"}), 1, {"beside", "out and in"});
   expect_refusal(emulate({"--mode", "fast"}), 1, {"fast"});

@@ -52,18 +52,20 @@ class FakeHost final : public ArmHost {
     return prepared;
   }
 
-  std::unique_ptr<Backend> launch(Role role) override {
+  Launched launch(Role role) override {
     role_ = role;
     const int launch = launches_++;
     drift_ += machine_.drift * normal_(random_);
     const double level = drift_ + machine_.launch_noise * normal_(random_);
-    return std::make_unique<DoubleBackend>(Evidence::measured, [this, role, launch, level](const Cell& cell) {
-      const double us = (5 + static_cast<double>(cell.bytes) / 300e3) *
-                        std::exp(level + 0.0005 * normal_(random_) + machine_.effect(role, cell));
-      Outcome outcome = right_outcome({us, us, us * 1.01});
-      machine_.meddle(role, launch, cell, outcome);
-      return outcome;
-    });
+    auto backend =
+        std::make_unique<DoubleBackend>(Evidence::measured, [this, role, launch, level](const Cell& cell) {
+          const double us = (5 + static_cast<double>(cell.bytes) / 300e3) *
+                            std::exp(level + 0.0005 * normal_(random_) + machine_.effect(role, cell));
+          Outcome outcome = right_outcome({us, us, us * 1.01});
+          machine_.meddle(role, launch, cell, outcome);
+          return outcome;
+        });
+    return {.backend = std::move(backend), .driver = machine_.driver, .gpus = {"GPU-0", "GPU-1"}};
   }
 
   [[nodiscard]] std::optional<BundleFunction> function(Role /*role*/, const Cell& cell) const override {
@@ -94,7 +96,7 @@ class FakeHost final : public ArmHost {
   }
   [[nodiscard]] std::string hardware_name() const override { return "2xPretended"; }
 
-  void begin_watch() override {}
+  void begin_watch(const std::vector<std::string>& /*gpus*/) override {}
   void look() override {}
   std::vector<GpuDuring> end_watch() override {
     std::vector<GpuDuring> gpus;

@@ -1,9 +1,12 @@
 // The whole verb `compare` on machines that exist in numbers only: verdicts, files, interrupts, refusals.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -80,16 +83,17 @@ class CompareVerb : public testing::Test {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     const timespec now{};
     while (::sigtimedwait(&signals, nullptr, &now) > 0) {
     }
   }
 
   // Interrupts in launch 22: blocks 0 to 6 are whole.
-  static test::FakeMachine interrupted_machine() {
+  static test::FakeMachine interrupted_machine(int signal = SIGINT) {
     test::FakeMachine machine;
-    machine.meddle = [](Role, int launch, const Cell&, Outcome&) {
-      if (launch == 22) ::raise(SIGINT);
+    machine.meddle = [signal](Role, int launch, const Cell&, Outcome&) {
+      if (launch == 22) ::raise(signal);
     };
     return machine;
   }
@@ -181,6 +185,18 @@ TEST_F(CompareVerb, AnInterruptKeepsWholeBlocksAndResumeGoesOn) {
   EXPECT_EQ(run.rows.size() % 36, 0u);
   // A whole one has nothing to go on with.
   EXPECT_THROW(arguments_to_resume(whole.folder), EnvironmentError);
+}
+
+TEST_F(CompareVerb, ATerminalThatGoesAwayCostsNoMoreThanAnInterrupt) {
+  const auto before = ::signal(SIGHUP, SIG_DFL);
+  const Result cut = compare(options(), interrupted_machine(SIGHUP));
+  EXPECT_EQ(cut.status, 5);
+  EXPECT_TRUE(has(cut.err, "7 whole blocks are kept")) << cut.err;
+  // Under nohup it goes on.
+  ::signal(SIGHUP, SIG_IGN);
+  const Result whole = compare(options(), interrupted_machine(SIGHUP));
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  ::signal(SIGHUP, before);
 }
 
 TEST_F(CompareVerb, ResumeRefusesAnotherMachineAndCutRecords) {
@@ -283,6 +299,25 @@ TEST_F(CompareVerb, StrictAndExtended) {
   EXPECT_TRUE(has(result.err, "after 5 blocks: half of the cells vary by")) << result.err;
 }
 
+TEST_F(CompareVerb, ThePilotPromisesNoFewerBlocksThanVerdictsNeed) {
+  const Result result = compare(options());
+  EXPECT_TRUE(has(result.err, "; 6 blocks find a difference of 2% there")) << result.err;
+}
+
+TEST_F(CompareVerb, ThePilotSaysHowLaunchesVary) {
+  // The placebo is off by 3% to either side in turn: differences vary by 3.3%, and two launches each by 1/sqrt(2) of that.
+  test::FakeMachine machine;
+  machine.launch_noise = 0;
+  machine.drift = 0;
+  std::map<std::string, int> launches;
+  machine.effect = [&](Role role, const Cell& cell) {
+    if (role != Role::placebo) return 0.0;
+    return ++launches[cell_name(cell)] % 2 == 0 ? 0.03 : -0.03;
+  };
+  const Result result = compare(options(), machine);
+  EXPECT_TRUE(has(result.err, "vary by 2.3% or less between launches of A; 24 blocks find")) << result.err;
+}
+
 TEST_F(CompareVerb, ContendersAreAnArmToo) {
   std::vector<std::string> kernels;
   for (const CatalogRow& row : catalog()) {
@@ -352,8 +387,11 @@ TEST_F(CompareVerb, AnNcclWithoutWindowsCostsOnlyTheContenderThatNeedsThem) {
 class CompareRuns : public CompareVerb {
  protected:
   // A published run of one contender: `launches` launches with times around `us`.
-  fs::path make_run(const std::string& name, double us, int launches = 5, const std::string& uuid = "GPU-0",
-                    Evidence evidence = Evidence::measured) {
+  fs::path make_run(
+      const std::string& name, double us, int launches = 5, const std::string& uuid = "GPU-0",
+      Evidence evidence = Evidence::measured,
+      const std::function<void(Cell&, Outcome&)>& meddle = [](Cell&, Outcome&) {},
+      const std::string& more_environment = "") {
     ResultsFolder folder(scratch_.path() / "runs");
     const test::DoubleBackend backend(evidence);
     for (int launch = 0; launch < launches; ++launch) {
@@ -366,24 +404,36 @@ class CompareRuns : public CompareVerb {
         cell.samples = 3;
         const double time_us = (us + static_cast<double>(bytes) / 300e3) * (1 + 0.001 * (launch % 3));
         const bool timed = evidence == Evidence::measured;
-        folder.add(
-            measure(backend, cell,
-                    test::right_outcome(timed ? std::vector<double>(3, time_us) : std::vector<double>{}),
-                    {.gpus = 2, .launch = static_cast<std::uint32_t>(launch), .limits = {}}));
+        Outcome outcome =
+            test::right_outcome(timed ? std::vector<double>(3, time_us) : std::vector<double>{});
+        meddle(cell, outcome);
+        folder.add(measure(backend, cell, outcome,
+                           {.gpus = 2, .launch = static_cast<std::uint32_t>(launch), .limits = {}}));
       }
     }
     folder.write("benchmark.json", "{}");
     folder.write("manifest.json", "{}");
-    folder.write("environment.json", R"({"driver": "580.82.07", "gpus": [{"uuid": ")" + uuid + R"("}]})");
+    folder.write("environment.json",
+                 R"({"driver": "580.82.07", "gpus": [{"uuid": ")" + uuid + R"("}])" + more_environment + "}");
     return folder.publish(name, {.command = "arbench run", .version = "0", .started = "now", .remarks = {}});
   }
 
-  Result compare_runs(const fs::path& a, const fs::path& b, const fs::path& history = {}) {
+  // What a run that watched its GPU says of it.
+  static std::string during(double sm_clock_mhz) {
+    return fmt::format(
+        R"(, "gpus_during": [{{"uuid": "GPU-0", "sm_clock_mhz": {}, "memory_clock_mhz": 2619, )"
+        R"("events": [], "new_errors": 0}}])",
+        sm_clock_mhz);
+  }
+
+  Result compare_runs(const fs::path& a, const fs::path& b, const fs::path& history = {},
+                      bool strict = false) {
     CompareOptions asked = options();
     asked.a.clear();
     asked.b.clear();
     asked.sides = {a.string(), b.string()};
     asked.history = history;
+    asked.strict = strict;
     return compare(asked);
   }
 };
@@ -399,6 +449,47 @@ TEST_F(CompareRuns, SayWhatTheyProveAndWhatNot) {
   result = compare_runs(a, a);
   EXPECT_EQ(result.status, 0);
   EXPECT_TRUE(has(result.out, "0 SLOWER, 3 EQUIVALENT")) << result.out;
+}
+
+TEST_F(CompareRuns, HaveGates) {
+  const auto run = [&](const std::string& name, double sm_clock_mhz) {
+    return make_run(
+        name, 5, 5, "GPU-0", Evidence::measured, [](Cell&, Outcome&) {}, during(sm_clock_mhz));
+  };
+  const fs::path a = run("a", 1980);
+  EXPECT_EQ(compare_runs(a, run("b", 1979), {}, true).status, 0);
+  const Result slow = compare_runs(a, run("slow", 1900));
+  EXPECT_EQ(slow.status, 5);
+  EXPECT_TRUE(has(slow.out, "no verdict: the SM clock of rank 0 was 1980 MHz under A and 1900 MHz"))
+      << slow.out;
+  EXPECT_FALSE(has(slow.out, "EQUIVALENT  "));
+  // A run of an arbench that did not watch.
+  const fs::path blind = make_run("blind", 5);
+  const Result result = compare_runs(a, blind);
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(has(result.out, "gate clocks unchecked: a run does not say")) << result.out;
+  EXPECT_EQ(compare_runs(a, blind, {}, true).status, 5);
+  const Result other = compare_runs(a, make_run("other", 5, 5, "GPU-7"));
+  EXPECT_EQ(other.status, 5);
+  EXPECT_TRUE(has(other.out, "no verdict: A was measured on GPU-0 and B on GPU-7")) << other.out;
+  const fs::path throttled = make_run("throttled", 5, 5, "GPU-0", Evidence::measured,
+                                      [](Cell&, Outcome& outcome) { outcome.flags = {"throttled"}; });
+  const Result held = compare_runs(a, throttled);
+  EXPECT_EQ(held.status, 5);
+  EXPECT_TRUE(has(held.out, "0 of 15 rows of A and 15 of 15 of B")) << held.out;
+}
+
+TEST_F(CompareRuns, AreCalledByTheirFoldersWhereNothingElseTellsThemApart) {
+  CompareOptions asked = options();
+  asked.a.clear();
+  asked.b.clear();
+  asked.sides = {make_run("before", 5).string(), make_run("after", 5).string() + "/"};
+  asked.format = CompareFormat::markdown;
+  const Result result = compare(asked);
+  EXPECT_TRUE(has(result.out, fmt::format("### Allreduce: B {} against A {}\n",
+                                          fs::path(asked.sides[1]).parent_path().filename().string(),
+                                          fs::path(asked.sides[0]).filename().string())))
+      << result.out;
 }
 
 TEST_F(CompareRuns, HistoryKnowsTheDrift) {
@@ -435,8 +526,19 @@ TEST_F(CompareRuns, RefuseWhatCannotBeCompared) {
   };
   refused(good, scratch_.path() / "nowhere", "no such folder");
   refused(good, make_run("few", 5, 2), "has 2 launches");
-  refused(good, make_run("other", 5, 5, "GPU-7"), "on different GPUs");
   refused(good, make_run("emulated", 5, 5, "GPU-0", Evidence::emulated), "emulated rows");
+  const auto unchecked = [](Cell& cell, Outcome&) { cell.check = false; };
+  refused(good, make_run("unchecked", 5, 5, "GPU-0", Evidence::measured, unchecked),
+          "data that nobody checked");
+  const auto other_graphs = [](Cell& cell, Outcome&) { cell.calls_per_graph = 7; };
+  refused(good, make_run("graphs", 5, 5, "GPU-0", Evidence::measured, other_graphs), "no cell in common");
+  const fs::path processes = make_run("processes", 5);
+  std::string elsewhere = test::read_file(processes / "rows.csv");
+  const std::string world = read_results(processes).rows.front()->world;
+  for (std::size_t at = 0; (at = elsewhere.find("," + world + ",", at)) != std::string::npos;)
+    elsewhere.replace(at + 1, world.size(), "processes");
+  test::write_file(processes / "rows.csv", elsewhere);
+  refused(good, processes, "no cell in common");
   const fs::path cut = make_run("cut", 5);
   const std::string rows = test::read_file(cut / "rows.csv");
   test::write_file(cut / "rows.csv", rows.substr(0, rows.size() - 20));

@@ -1,6 +1,7 @@
 // Arms, orders, records, gates, causes and reports of comparisons, on made-up launches.
 #include "comparison.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -205,6 +206,41 @@ TEST(Comparison, ThreePercentMoreIsARegression) {
   EXPECT_EQ(exit_code_of(comparison, false), ExitCode::regression);
 }
 
+TEST(Comparison, SizesOfAContenderStandTogetherInBands) {
+  Made several = made([](Role role, const ComparedKey&) { return role == Role::b ? 0.004 : 0; });
+  for (ComparedKey& key : several.plan.cells) {
+    if (key.bytes == 1 << 18) key.bytes = 4 << 10;
+  }
+  const Comparison comparison = compared(several);
+  const auto band_q = [&](std::size_t cell) { return comparison.cells[cell].judgement.band_q; };
+  EXPECT_LT(band_q(0), 1);
+  EXPECT_NE(comparison.cells[0].judgement.p, comparison.cells[1].judgement.p);
+  EXPECT_EQ(band_q(0), band_q(1));
+  EXPECT_NE(band_q(0), band_q(2));  // from 4M
+  EXPECT_NE(band_q(0), band_q(3));  // another contender
+}
+
+TEST(Comparison, RunsHaveAsManyLaunchesAsTheCellWithTheFewest) {
+  UnpairedCell many;
+  many.a_us = many.b_us = {5, 5.1, 5, 5.1, 5};
+  UnpairedCell few;
+  few.a_us = few.b_us = {5, 5.1, 5};
+  const Comparison comparison = compare_runs(std::vector{many, few}, {}, {});
+  EXPECT_EQ(comparison.blocks, 3u);
+  EXPECT_NE(comparison_table(comparison).find("two runs, 3 launches or more each"), std::string::npos);
+}
+
+TEST(Comparison, WhereMoreLaunchesCannotHelpItSaysSo) {
+  UnpairedCell drifting;
+  drifting.a_us = {5, 5.01, 4.99};
+  drifting.b_us = {5.2, 5.21, 5.19};
+  drifting.history_us = {5, 5.2, 4.8, 5.1, 4.9};
+  const Comparison comparison = compare_runs(std::vector{drifting}, {}, {});
+  EXPECT_TRUE(
+      comparison.cells.front().why.ends_with("%, more launches cannot help: earlier runs differ by as much"))
+      << comparison.cells.front().why;
+}
+
 // --- gates
 // --------------------------------------------------------------------------------------------------
 
@@ -221,6 +257,24 @@ TEST(Gates, FireOnWhatTheyGuard) {
          for (Block& block : made.blocks) {
            for (LaunchRecord& launch : block.launches) {
              if (launch.role == Role::b) launch.gpus[1].sm_clock_mhz = 1980 * 0.98;
+           }
+         }
+       }},
+      {"clocks",
+       [](Made& made) {
+         for (Block& block : made.blocks) {
+           for (LaunchRecord& launch : block.launches) {
+             if (launch.role == Role::b) launch.gpus[0].memory_clock_mhz = 2619 * 1.02;
+           }
+         }
+       }},
+      {"clock_events",  // most launches of B, and one of A
+       [](Made& made) {
+         for (Block& block : made.blocks) {
+           for (LaunchRecord& launch : block.launches) {
+             const bool here =
+                 launch.role == Role::b ? block.index > 2 : launch.role == Role::a && block.index == 0;
+             if (here) launch.gpus[0].events = {"sw_power_cap"};
            }
          }
        }},
@@ -296,6 +350,86 @@ TEST(Gates, AnEventUnderBothArmsIsNoDifference) {
   EXPECT_EQ(gate(compared(capped), "clock_events").state, GateState::passed);
 }
 
+TEST(Gates, ThePlaceboIsAToo) {
+  Made turning = made(nothing);
+  for (Block& block : turning.blocks) {
+    for (LaunchRecord& launch : block.launches) {
+      // 1.5% below A, and just between A and its placebo.
+      if (launch.role == Role::b) launch.gpus[0].sm_clock_mhz = 1980 * 0.985;
+      if (launch.role == Role::placebo) launch.gpus[0].sm_clock_mhz = 1980 * 0.97;
+    }
+  }
+  EXPECT_EQ(gate(compared(turning), "clocks").state, GateState::passed);
+}
+
+TEST(Gates, AMemoryClockThatIsNotKnownIsUnchecked) {
+  Made blind = made(nothing);
+  blind.blocks[3].launches[0].gpus[1].memory_clock_mhz.reset();
+  EXPECT_EQ(gate(compared(blind), "clocks").state, GateState::unchecked);
+}
+
+// Of many bands one may fall by chance.
+TEST(Gates, ThePlaceboIsAdjustedForManyBands) {
+  const Made alike = made(nothing);
+  const auto placebo_gate = [&](const Judgement& judgement) {
+    return check_gates(alike.plan, alike.blocks, std::vector{judgement}).back();
+  };
+  EXPECT_EQ(placebo_gate({.p = 0.005, .band_q = 0.045, .q = 0.045}).state, GateState::passed);
+  EXPECT_EQ(placebo_gate({.p = 0.001, .band_q = 0.009, .q = 0.009}).state, GateState::failed);
+}
+
+TEST(Gates, OfTwoFinishedRuns) {
+  const GpuDuring steady{.uuid = "GPU-0",
+                         .sm_clock_mhz = 1980,
+                         .memory_clock_mhz = 2619,
+                         .events = std::vector<std::string>{},
+                         .new_errors = 0,
+                         .temperature_c = 45};
+  const RunMachine a{.driver = "580.82.07",
+                     .gpus = {"GPU-0", "GPU-1"},
+                     .during = {steady, steady},
+                     .rows = 60,
+                     .throttled_rows = 0};
+  const auto states = [&](const RunMachine& b) {
+    std::string text;
+    for (const Gate& gate : check_gates(a, b)) {
+      if (gate.state != GateState::passed) text += fmt::format("{} {};", gate.name, name_of(gate.state));
+    }
+    return text;
+  };
+  EXPECT_EQ(states(a), "");
+  RunMachine b = a;
+  b.gpus[1] = "GPU-7";
+  EXPECT_EQ(states(b), "gpus failed;");
+  b = a;
+  b.driver = "590.10";
+  EXPECT_EQ(states(b), "");
+  EXPECT_EQ(check_gates(a, b)[1].sentence, "it changed from 580.82.07 to 590.10 between the runs");
+  b = a;
+  b.during[1].sm_clock_mhz = 1980 * 0.98;
+  EXPECT_EQ(states(b), "clocks failed;");
+  b = a;
+  b.during[0].memory_clock_mhz = 2619 * 1.02;
+  EXPECT_EQ(states(b), "clocks failed;");
+  b = a;
+  b.throttled_rows = 1;
+  EXPECT_EQ(states(b), "");
+  EXPECT_EQ(check_gates(a, b)[3].sentence,
+            "0 of 60 rows of A and 1 of 60 of B were measured while a GPU was held back");
+  b.throttled_rows = 20;
+  EXPECT_EQ(states(b), "clock_events failed;");
+  b = a;
+  b.during[0].new_errors = 3;
+  EXPECT_EQ(states(b), "");
+  EXPECT_EQ(check_gates(a, b)[4].sentence, "the links of rank 0 counted 3 new errors in 60 rows of B");
+  b.during[0].new_errors = 61;
+  EXPECT_EQ(states(b), "hardware_errors failed;");
+  b = {};
+  EXPECT_EQ(states(b),
+            "gpus unchecked;driver unchecked;clocks unchecked;clock_events unchecked;"
+            "hardware_errors unchecked;");
+}
+
 TEST(Gates, AFewLinkErrorsUnderBothArmsAreToldOf) {
   Made replayed = made(nothing);
   for (Block& block : replayed.blocks) block.launches[block.index % 3].gpus[0].new_errors = 1;
@@ -364,6 +498,98 @@ TEST(Attribution, AMovedControlWithholdsEveryCause) {
   EXPECT_EQ(comparison.cells.front().judgement.verdict, Verdict::slower);
   EXPECT_EQ(comparison.cells.front().why, "cause withheld: a negative control moved");
   EXPECT_NE(comparison_table(comparison).find("negative controls moved"), std::string::npos);
+}
+
+TEST(Attribution, AKernelThatMovesWithNcclWithholdsEveryCause) {
+  Made odd = made(
+      [](Role role, const ComparedKey& key) {
+        const bool nccl = role == Role::b || role == Role::nccl_of_b;
+        return nccl && key.contender != "kernel_2" ? std::log(1.05) : 0;
+      },
+      true);
+  for (CellFacts& facts : odd.facts) facts.same_code = false;
+  const Comparison comparison = compared(odd, {.compiler = true, .nccl = true, .other = false});
+  EXPECT_EQ(comparison.cells.front().why, "cause withheld: a negative control moved");
+  EXPECT_NE(comparison_table(comparison).find("kernel_1/bf16/n2/1024/out/pipelined/warm reacts to NCCL"),
+            std::string::npos);
+}
+
+TEST(Attribution, AnNcclThatMovesWithTheCompilerWithholdsEveryCause) {
+  Made odd = made(
+      [](Role role, const ComparedKey& key) {
+        const bool compiler = role == Role::b || role == Role::compiler_of_b;
+        return compiler && key.contender == "nccl" ? std::log(1.05) : 0;
+      },
+      true);
+  for (CellFacts& facts : odd.facts) facts.same_code = false;
+  const Comparison comparison = compared(odd, {.compiler = true, .nccl = true, .other = false});
+  EXPECT_NE(comparison_table(comparison).find("nccl/bf16/n2/1024/out/pipelined/warm reacts to the compiler)"),
+            std::string::npos);
+  EXPECT_EQ(comparison.cells[6].why, "cause withheld: a negative control moved");
+}
+
+TEST(Attribution, ASameSassThatMovesWithholdsEveryCause) {
+  Made odd = made([](Role role, const ComparedKey& key) {
+    return role == Role::b && key.contender == "kernel_2" ? std::log(1.05) : 0;
+  });
+  odd.plan.attribute = true;
+  EXPECT_NE(comparison_table(compared(odd)).find("reacts to the compiler with the same SASS"),
+            std::string::npos);
+}
+
+TEST(Attribution, AFactorIsItsEffectUnderEitherValueOfTheOther) {
+  // ln of the times, with an interaction: A 0, compiler of B 0.1, NCCL of B 0.2, B 0.5.
+  const std::vector<std::pair<Role, double>> logs = {
+      {Role::a, 0}, {Role::b, 0.5}, {Role::placebo, 0}, {Role::compiler_of_b, 0.1}, {Role::nccl_of_b, 0.2}};
+  ComparisonPlan plan;
+  plan.cells.resize(1);
+  Block block;
+  for (const auto& [role, log] : logs)
+    block.launches.push_back(
+        {.role = role, .driver = {}, .gpus = {}, .times_us = {std::exp(log)}, .ran = {}});
+  EXPECT_NEAR(factor_effects(plan, std::vector{block}, Factor::compiler)[0][0], (0.1 + 0.3) / 2, 1e-12);
+  EXPECT_NEAR(factor_effects(plan, std::vector{block}, Factor::nccl)[0][0], (0.2 + 0.4) / 2, 1e-12);
+  // Without crossed launches the factor is all that differs.
+  block.launches.resize(3);
+  EXPECT_NEAR(factor_effects(plan, std::vector{block}, Factor::nccl)[0][0], 0.5, 1e-12);
+}
+
+TEST(Attribution, NeitherNeedsBothFactorsEquivalent) {
+  // Each factor moves kernel_1 and NCCL by less than the margin, and both together by more.
+  Made halves = made(
+      [](Role role, const ComparedKey& key) {
+        if (key.contender == "kernel_2" || key.bytes > 1 << 20) return 0.0;
+        return role == Role::b ? 0.03 : role == Role::compiler_of_b || role == Role::nccl_of_b ? 0.015 : 0.0;
+      },
+      true);
+  const ArmsDiffer both = {.compiler = true, .nccl = true, .other = false};
+  for (CellFacts& facts : halves.facts) facts.same_code = facts.same_code && !facts.is_nccl;
+  Comparison comparison = compared(halves, both);
+  EXPECT_EQ(comparison.cells[6].judgement.verdict, Verdict::slower);
+  EXPECT_EQ(comparison.cells[6].why, "neither compiler nor NCCL alone: same NCCL");
+  EXPECT_EQ(comparison.cells.front().judgement.verdict, Verdict::slower);
+  EXPECT_EQ(comparison.cells.front().why, "neither compiler nor NCCL alone: SASS differs, regs 40->48");
+  // The same with crossed launches that are too noisy to show anything.
+  int launch = 0;
+  const Made noisy = made(
+      [&](Role role, const ComparedKey& key) {
+        if (key.contender != "kernel_1" || key.bytes > 1 << 10) return 0.0;
+        if (role == Role::compiler_of_b) return 0.015 + (++launch % 2 == 0 ? 0.1 : -0.1);
+        return role == Role::b ? 0.03 : role == Role::nccl_of_b ? 0.015 : 0.0;
+      },
+      true);
+  comparison = compared(noisy, both);
+  EXPECT_EQ(comparison.cells.front().judgement.verdict, Verdict::slower);
+  EXPECT_EQ(comparison.cells.front().why, "undecided between compiler and NCCL: SASS differs, regs 40->48");
+}
+
+TEST(Attribution, WhatElseDiffersIsTheCauseWhereAnythingDoes) {
+  Made planted = made([](Role role, const ComparedKey& key) {
+    return role == Role::b && key.contender == "kernel_1" ? std::log(1.03) : 0;
+  });
+  planted.plan.attribute = true;
+  const Comparison comparison = compared(planted, {.compiler = true, .nccl = false, .other = true});
+  EXPECT_EQ(comparison.cells.front().why, "what else differs between the arms: SASS differs, regs 40->48");
 }
 
 TEST(Attribution, Phrases) {

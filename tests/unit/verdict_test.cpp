@@ -255,16 +255,14 @@ TEST(VerdictSimulated, ManyCellsKeepTheFamilyWiseError) {
   EXPECT_GE(share(comparisons_with_an_alarm, trials), 0.005) << "a test that never alarms finds nothing";
 }
 
+// However noisy the machine: what A differs from its placebo by makes nothing EQUIVALENT.
 TEST(VerdictSimulated, EquivalentIsRareWhereTheEffectEqualsTheMargin) {
   constexpr int trials = 10'000;
-  for (const double launch : {0.004, 0.015}) {  // the second makes the placebo's bound the margin
+  for (const double launch : {0.004, 0.015, 0.07}) {
     Machine machine({.drift_step = 0.002, .launch = launch, .iteration = 0.01, .iterations = 5}, 5);
     int equivalent = 0;
     for (int trial = 0; trial < trials; ++trial) {
-      PairedSeries series = machine.blocks(12, 0);
-      const double bound = bound_95(paired_estimate(series.placebo));
-      const double margin = std::max(std::log1p(0.02), bound);
-      for (double& ratio : series.log_ratios) ratio += margin;
+      const PairedSeries series = machine.blocks(12, std::log1p(0.02));
       if (judge(std::vector{series}, {}).front().verdict == Verdict::equivalent) ++equivalent;
     }
     EXPECT_LE(share(equivalent, trials), 0.05) << launch;
@@ -327,11 +325,81 @@ TEST(VerdictRules, ASignificantDifferenceBelowTheMarginIsEquivalent) {
   EXPECT_EQ(large.verdict, Verdict::slower);
 }
 
-TEST(VerdictRules, ANoisyPlaceboWidensTheMargin) {
+TEST(VerdictRules, ANoisyPlaceboRaisesWhatIsADifferenceAndNotWhatIsNone) {
   const Judgement judgement = judge(std::vector{series_of(around(0.03, 0.005), 1024, 0.08)}, {}).front();
+  EXPECT_LT(judgement.q, 0.05);
   EXPECT_GT(*judgement.placebo_bound, 0.04);
-  EXPECT_EQ(judgement.margin, *judgement.placebo_bound);
-  EXPECT_NE(judgement.verdict, Verdict::slower);
+  EXPECT_NEAR(judgement.margin, 0.02, 1e-12);
+  EXPECT_EQ(judgement.verdict, Verdict::inconclusive);
+  // Of the same spread so many blocks bring the placebo's bound below the difference.
+  ASSERT_TRUE(judgement.more_blocks.has_value());
+  const auto blocks = 12 + *judgement.more_blocks;
+  const PairedSeries later = series_of(around(0.03, 0.005, blocks + blocks % 2), 1024, 0.08);
+  EXPECT_EQ(judge(std::vector{later}, {}).front().verdict, Verdict::slower);
+  // A placebo that is off by more than the difference stays so.
+  PairedSeries off = series_of(around(0.03, 0.005));
+  off.placebo = around(0.04, 0.005);
+  EXPECT_EQ(judge(std::vector{off}, {}).front().verdict, Verdict::inconclusive);
+  EXPECT_FALSE(judge(std::vector{off}, {}).front().more_blocks.has_value());
+}
+
+TEST(VerdictRules, EquivalenceHoldsForHodgesLehmannToo) {
+  // One wild block pulls the mean to nothing; without it the blocks lie at 1.2%.
+  std::vector<double> ratios(12, 0.012);
+  ratios[5] = -0.1;
+  const Interval inner = interval(paired_estimate(ratios), 0.9);
+  ASSERT_GT(inner.low, -std::log1p(0.02));
+  ASSERT_LT(inner.high, std::log1p(0.02));
+  const Judgement judgement = judge(std::vector{series_of(ratios)}, {}).front();
+  EXPECT_FALSE(judgement.tests_disagree);
+  EXPECT_EQ(judgement.verdict, Verdict::inconclusive);
+}
+
+TEST(VerdictRules, SizesOfABandThatFellAreAdjustedAmongThemselves) {
+  // The first size carries the band, the second is significant alone, the others are nothing.
+  const std::vector<double> means = {0.05, 0.0068, 0.001, -0.001, 0.0005, -0.0005};
+  std::vector<PairedSeries> cells;
+  for (std::size_t size = 0; size < means.size(); ++size)
+    cells.push_back(series_of(around(means[size], size == 0 ? 0.001 : 0.01), 1024ull << size));
+  const std::vector<Judgement> judgements = judge(cells, {});
+  std::vector<double> p;
+  for (const Judgement& judgement : judgements) p.push_back(judgement.p);
+  const std::vector<double> adjusted = benjamini_hochberg(p);
+  for (std::size_t size = 0; size < means.size(); ++size)
+    EXPECT_DOUBLE_EQ(judgements[size].q, std::max(adjusted[size], judgements[size].band_q));
+  EXPECT_LT(judgements[0].q, 0.05);
+  EXPECT_LT(judgements[1].p, 0.05);
+  EXPECT_LT(judgements[1].band_q, 0.05);
+  EXPECT_GT(judgements[1].q, 0.05);
+}
+
+TEST(VerdictRules, TheSmallestDetectableEffectIsFoundInFourOfFive) {
+  // (t(11, 0.975) + t(11, 0.8)) x 0.01
+  EXPECT_NEAR(smallest_detectable({.mean = 0, .standard_error = 0.01, .degrees = 11}, 0.05), 0.0307652, 1e-6);
+  const Judgement judgement = judge(std::vector{series_of(around(0, 0.01))}, {}).front();
+  EXPECT_NEAR(judgement.mde, std::expm1(3.07652 * 0.01 / std::sqrt(11)), 1e-6);
+}
+
+TEST(VerdictRules, MoreBlocksCountWhatAdjustingCosts) {
+  // One band among twenty: p of 0.01 is adjusted to 0.2.
+  std::vector<PairedSeries> cells = {series_of(around(0.03, 0.03))};
+  for (int group = 1; group < 20; ++group) {
+    cells.push_back(series_of(around(0, 0.03)));
+    cells.back().group = std::to_string(group);
+  }
+  const Judgement judgement = judge(cells, {}).front();
+  EXPECT_LT(judgement.p, 0.05);
+  EXPECT_EQ(judgement.verdict, Verdict::inconclusive);
+  EXPECT_NEAR(judgement.q, 20 * judgement.p, 1e-12);
+  ASSERT_TRUE(judgement.more_blocks.has_value());
+  const auto blocks = 12 + *judgement.more_blocks;
+  for (PairedSeries& cell : cells)
+    cell = {.group = cell.group,
+            .bytes = 1024,
+            .log_ratios = around(0, 0.03, blocks + blocks % 2),
+            .placebo = {}};
+  cells.front().log_ratios = around(0.03, 0.03, blocks + blocks % 2);
+  EXPECT_EQ(judge(cells, {}).front().verdict, Verdict::slower);
 }
 
 TEST(VerdictRules, InconclusiveSaysWhatWouldHelp) {
@@ -372,9 +440,39 @@ TEST(VerdictRules, HistoryWidensUnpairedIntervals) {
   UnpairedSeries series{
       .group = "g", .bytes = 1024, .log_a = {0, 0.001, -0.001}, .log_b = {0.03, 0.031, 0.029}, .history = {}};
   EXPECT_EQ(judge(std::vector{series}, {}).front().verdict, Verdict::slower);
-  // Nights that differ by 3% or so make 3% nothing to report.
+  // Nights that differ by 3% or so make 3% nothing to report, and more launches of these two would not help.
   series.history = {0, 0.03, -0.03, 0.02, -0.02, 0.01};
-  EXPECT_EQ(judge(std::vector{series}, {}).front().verdict, Verdict::inconclusive);
+  const Judgement drifting = judge(std::vector{series}, {}).front();
+  EXPECT_EQ(drifting.verdict, Verdict::inconclusive);
+  EXPECT_FALSE(drifting.more_blocks.has_value());
+  // Four nights do not show it yet.
+  series.history.resize(4);
+  EXPECT_EQ(judge(std::vector{series}, {}).front().verdict, Verdict::slower);
+}
+
+TEST(VerdictRules, TwoRunsDifferBySqrtTwoOfWhatNightsVaryBy) {
+  UnpairedSeries series{.group = "g",
+                        .bytes = 1024,
+                        .log_a = {0, 0.001, -0.001},
+                        .log_b = {0.03, 0.031, 0.029},
+                        .history = {-0.02, -0.01, 0, 0.01, 0.02}};
+  const Judgement judgement = judge(std::vector{series}, {}).front();
+  // t(4, 0.975) x sqrt(2) x 0.0158114
+  EXPECT_NEAR(std::log1p(judgement.ci_high), 0.03 + 0.0620832, 1e-6);
+  // A band of one size is as uncertain as that size.
+  EXPECT_DOUBLE_EQ(judgement.band_q, judgement.p);
+  EXPECT_GT(judgement.p, 0.05);
+}
+
+TEST(VerdictRules, WhereDriftIsNotYetTheWiderItCanStillBeWhatIsLeft) {
+  UnpairedSeries series{.group = "g",
+                        .bytes = 1024,
+                        .log_a = {0, 0.05, -0.05},
+                        .log_b = {0, 0.05, -0.05},
+                        .history = {-0.02, -0.01, 0, 0.01, 0.02}};
+  EXPECT_FALSE(judge(std::vector{series}, {}).front().more_blocks.has_value());
+  series.history = {-0.002, -0.001, 0, 0.001, 0.002};
+  EXPECT_TRUE(judge(std::vector{series}, {}).front().more_blocks.has_value());
 }
 
 TEST(VerdictRules, ThePlaceboIsJudgedLikeAnArm) {
