@@ -38,8 +38,8 @@ inline constexpr int worker_socket_fd = 3;
 
 // What a worker is started with: `arbench worker --config TEXT`.
 struct WorkerConfig {
-  std::vector<std::uint32_t> devices;  // CUDA ordinals; rank r lives on devices[r % devices.size()];
-                                       // empty: no contexts, the worker only says hello
+  std::vector<std::uint32_t> devices;  // CUDA ordinals by rank, which may share one; empty: no contexts, the
+                                       // worker only says hello
   std::vector<std::string>
       bundle_folders;                  // one folder a bundle (`bundles/13.0-nvrtc`), `support` among them
   std::string nccl_library;            // path to load; empty: NCCL cells are refused

@@ -183,12 +183,6 @@ void DebugLog::read_on() {
   }
 }
 
-std::string DebugLog::last_choice() {
-  read_on();
-  const auto choice = parser_.newest();
-  return choice ? describe(*choice) : "";
-}
-
 std::optional<Choice> DebugLog::choice_for(std::uint64_t bytes) {
   read_on();
   auto choice = parser_.newest();

@@ -60,9 +60,8 @@ class DebugLog {
 
   // Why nothing is recorded, one sentence; empty: it is.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
-  // "RING LL 8 channels P2P/CUMEM" for the newest allreduce; empty when unknown, never a guess.
-  std::string last_choice();
-  // The choice itself; empty also when the newest allreduce was of another size (bytes of one rank's tensor).
+  // Of the newest allreduce; empty when unknown, never a guess, and when it was of another size (bytes of one rank's
+  // tensor).
   std::optional<Choice> choice_for(std::uint64_t bytes);
 
  private:

@@ -82,7 +82,6 @@ struct Library::Loaded {
   std::unique_ptr<void, Unloader> handle;
   entry::Entries entries;
   std::string version;
-  std::string cuda_build;
   std::string name;
   std::string path;
   std::string window_problem;
@@ -122,10 +121,7 @@ Library Library::open(const std::filesystem::path& path) {
   loaded->name = loaded->version;
   // The code is the library's word; the text in the file is believed where it agrees.
   const auto in_file = version_in_file(loaded->path);
-  if (in_file && in_file->version.starts_with(loaded->version)) {
-    loaded->cuda_build = in_file->cuda_build;
-    loaded->name = in_file->name;
-  }
+  if (in_file && in_file->version.starts_with(loaded->version)) loaded->name = in_file->name;
   if (const char* const missing = fill_windows(loaded->handle.get(), loaded->entries)) {
     loaded->window_problem =
         fmt::format("NCCL {} has no {}: symmetric windows need NCCL 2.27 or later", loaded->name, missing);
@@ -133,15 +129,8 @@ Library Library::open(const std::filesystem::path& path) {
   return Library(std::move(loaded));
 }
 
-std::vector<Candidate> Library::find_all() {
-  return find_libraries(Places::from_environment());
-}
-
 const std::string& Library::version() const {
   return loaded_->version;
-}
-const std::string& Library::cuda_build() const {
-  return loaded_->cuda_build;
 }
 const std::string& Library::name() const {
   return loaded_->name;

@@ -26,14 +26,10 @@ class Library {
   // Loads the file (a bare name such as "libnccl.so.2" goes through the loader's search). Throws nccl::Error
   // saying what is wrong with it and which other file would work.
   static Library open(const std::filesystem::path& path);
-  // Candidates on this machine, none of them loaded; find_libraries of the environment's places.
-  static std::vector<Candidate> find_all();
 
   [[nodiscard]] const std::string& version() const;  // "2.28.9", as ncclGetVersion says
-  [[nodiscard]] const std::string& cuda_build()
-      const;                                      // "13.0": what it was built with; empty: it does not say
-  [[nodiscard]] const std::string& name() const;  // "2.28.9+cuda13.0", the rows' nccl column
-  [[nodiscard]] const std::string& path() const;  // the file really loaded, links resolved
+  [[nodiscard]] const std::string& name() const;     // "2.28.9+cuda13.0", the rows' nccl column
+  [[nodiscard]] const std::string& path() const;     // the file really loaded, links resolved
   // Why there are no symmetric windows, one sentence; empty: there are.
   [[nodiscard]] const std::string& window_problem() const;
 

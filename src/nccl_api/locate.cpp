@@ -227,13 +227,4 @@ std::vector<std::string> find_paths(const Places& places) {
   return collector.take();
 }
 
-std::vector<Candidate> find_libraries(const Places& places) {
-  std::vector<Candidate> candidates;
-  for (std::string& path : find_paths(places)) {
-    const auto version = version_in_file(path);
-    candidates.push_back({std::move(path), version ? version->name : ""});
-  }
-  return candidates;
-}
-
 }  // namespace arb::nccl

@@ -23,12 +23,6 @@ std::optional<FileVersion> version_in_bytes(std::string_view bytes);
 // The same of a file, which is mapped and not loaded; empty also where the file cannot be read.
 std::optional<FileVersion> version_in_file(const std::filesystem::path& file);
 
-// One libnccl.so.2 on this machine.
-struct Candidate {
-  std::string path;  // links resolved
-  std::string name;  // "2.28.9+cuda13.0"; empty: the file does not say, so it may be no NCCL
-};
-
 // Where to look. An empty member is skipped; lists are separated by colons.
 struct Places {
   std::string ld_library_path;
@@ -46,7 +40,5 @@ struct Places {
 
 // Files named libnccl.so.2 in these places, in the order of the members above, each file once.
 std::vector<std::string> find_paths(const Places& places);
-// The same with each file's name, which takes up to a second for a file of 200 MB that is not in memory.
-std::vector<Candidate> find_libraries(const Places& places);
 
 }  // namespace arb::nccl

@@ -541,6 +541,7 @@ Outcome CellRunner::run_checked(const Cell& cell, const CatalogRow& row) {
   const auto choice = nccl_->log.choice_for(cell.bytes);
   const nccl::Configuration here = nccl::configuration_here(row);
   outcome.ran = nccl::what_ran(choice, window, here);
+  if (!nccl_->log.why_not().empty()) outcome.flags.emplace_back("choice_not_recorded");
   if (nccl::fell_back(choice, window)) outcome.flags.emplace_back("fell_back");
   if (!here.users.empty()) outcome.flags.emplace_back("user_settings");
   return outcome;
