@@ -25,7 +25,8 @@ class GpuWatch {
   // To be called between measurements, as often as one likes: NVML takes some ms a GPU, during which the GPUs may be
   // disturbed, so that it is asked every half second at most.
   void look();
-  // One more look, and what was seen since begin(), by rank; what could not be read is absent.
+  // One more look, so while the GPUs are still at work or just after, and what was seen since begin(), by rank; what
+  // could not be read is absent.
   std::vector<GpuDuring> end();
   // Whether something slowed a GPU at the last look: too hot, too much power, or an SM clock a twentieth below the
   // highest that this GPU had since begin().

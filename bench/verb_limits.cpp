@@ -61,6 +61,7 @@ class Limits {
   Survey survey_;
   std::optional<MachineLimits> limits_;
   std::unique_ptr<GpuWatch> watch_;
+  std::vector<GpuDuring> during_;
   std::size_t left_out_ = 0;
   int failures_ = 0;  // in a row
   bool lost_ = false;
@@ -137,13 +138,15 @@ ExitCode Limits::go() {
     const std::unique_ptr<WorkerBackend> backend = session.launch_workers(say);
     watch_ = watch_of(session.environment());
     make_tests(*backend);
+    // While the workers live: without them clocks fall.
+    during_ = watch_->end();
     backend->quit();
   }
   if (survey_.figures.empty() && interrupted_) throw Interrupted();
 
   Environment environment = session.environment();
   environment.limits = limits_;
-  environment.during = watch_->end();
+  environment.during = during_;
   for (const std::string& remark : remarks_on(environment.during)) log_.sentence(remark);
   const std::string json = survey_json(survey_, left_out_);
   if (options_.format == Format::json) {

@@ -66,6 +66,7 @@ class Run {
   std::unique_ptr<ResultsFolder> folder_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<GpuWatch> watch_;  // measured runs only
+  std::vector<GpuDuring> during_;
   RowContext context_;
   std::unique_ptr<ConsoleTable> table_;
   std::vector<Row> rows_;
@@ -226,6 +227,8 @@ void Run::all_launches(Session& session, Benchmarks& benchmarks) {
     }
     benchmarks.run(launch, options_.launches, terminal_.out,
                    [this](const Cell& cell) { return visit(cell); });
+    // While the workers live: without them clocks fall.
+    if (watch_) during_ = watch_->end();
   }
   backend_.reset();
 }
@@ -257,7 +260,7 @@ void Run::finish_output(Benchmarks& benchmarks) {
 void Run::publish(const Session& session, Benchmarks& benchmarks) {
   folder_->write("benchmark.json", benchmarks.json());
   Environment environment = session.environment();
-  if (watch_) environment.during = watch_->end();
+  environment.during = during_;
   for (const std::string& remark : remarks_on(environment.during)) log_.sentence(remark);
   const auto path =
       publish_results(*folder_, environment, options_, started_, session.hardware_name() + "-run",
