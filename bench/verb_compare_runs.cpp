@@ -142,10 +142,22 @@ Cells cells_of(const Side& side, const std::string& folder) {
   return cells;
 }
 
-// Times of earlier good nights on the same machine, by full name of the cell; one line a night
-// (docs/nightly.md).
-std::map<std::string, std::vector<double>> read_history(const fs::path& path, const RunMachine& machine) {
+// "threads"; empty where nothing was measured.
+std::string world_of(const Side& side) {
+  return side.rows.empty() ? "" : side.rows.front()->world;
+}
+
+// What nights of one machine differ by, as a standard deviation, while fewer than five of them show it.
+constexpr double drift_before_five_nights = 0.01;
+
+// Times of earlier nights on the same machine in the same world, by full name of the cell; one line a night
+// (docs/nightly.md). A bad night that a good one followed was drift; bad nights at the end may be a regression, of which
+// an estimate of drift must know nothing.
+std::map<std::string, std::vector<double>> read_history(const fs::path& path, const RunMachine& machine,
+                                                        const std::string& world) {
   std::map<std::string, std::vector<double>> times;
+  std::map<std::string, std::vector<double>> doubtful;  // of bad nights since the last good one
+  if (fs::is_directory(path)) throw UsageError(fmt::format("--history {}: it is a folder", path.string()));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UsageError(fmt::format("--history {}: there is no such file", path.string()));
   std::string line;
@@ -153,20 +165,25 @@ std::map<std::string, std::vector<double>> read_history(const fs::path& path, co
     try {
       const nlohmann::json night = nlohmann::json::parse(line);
       if (night.at("driver") != machine.driver ||
-          night.at("gpus").get<std::vector<std::string>>() != machine.gpus)
+          night.at("gpus").get<std::vector<std::string>>() != machine.gpus ||
+          night.value("world", world) != world)
         continue;
-      // A pinned night is what should be from then on, and what was before says nothing; a bad night is no
-      // drift.
+      // A pinned night is what should be from then on, and what was before says nothing.
       const bool pinned = night.contains("pinned") && night.at("pinned") == true;
       if (pinned) times.clear();
-      if (!pinned && night.at("good") != true) continue;
+      if (pinned) doubtful.clear();
+      const bool good = pinned || night.at("good") == true;
+      if (!good && night.at("good") != false) continue;  // not judged yet: the night that is compared
       for (const auto& [name, time] : night.at("cells").items()) {
         const double us = time;
         if (!(us > 0))
           throw EnvironmentError(
               fmt::format("--history {}: line {} has a time that is not positive", path.string(), number));
-        times[name].push_back(us);
+        doubtful[name].push_back(us);
       }
+      if (!good) continue;
+      for (auto& [name, us] : doubtful) times[name].insert(times[name].end(), us.begin(), us.end());
+      doubtful.clear();
     } catch (const nlohmann::json::exception& error) {
       throw EnvironmentError(fmt::format("--history {}: line {} is no night of ours ({}); remove it to go on",
                                          path.string(), number, one_line(error.what(), 100)));
@@ -187,7 +204,7 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
   const Cells cells_a = cells_of(side_a, options.sides[0]);
   const Cells cells_b = cells_of(side_b, options.sides[1]);
   std::map<std::string, std::vector<double>> history;
-  if (!options.history.empty()) history = read_history(options.history, side_b.machine);
+  if (!options.history.empty()) history = read_history(options.history, side_b.machine, world_of(side_b));
 
   std::vector<UnpairedCell> cells;
   std::size_t without = 0;
@@ -242,6 +259,7 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
       cells, {}, [](const UnpairedCell& cell) { return std::pair(cell.key.contender, cell.key.bytes); });
 
   Rules rules;
+  if (!options.history.empty()) rules.prior_drift = drift_before_five_nights;
   rules.seed = options.run.seed;
   Comparison comparison = compare_runs(cells, check_gates(side_a.machine, side_b.machine), rules);
   comparison.arm_a = options.sides[0];
@@ -258,7 +276,11 @@ ExitCode compare_two_runs(const CompareOptions& options, const Terminal& termina
   if (without > 0) comparison.remarks.push_back(fmt::format("{} cells of A are not in B", without));
   comparison.remarks.emplace_back(
       with_drift ? "intervals are widened to what nights of the history differ by"
-                 : "there is no history of 5 nights or more, so nothing is known of drift between the runs");
+      : options.history.empty()
+          ? "there is no history, so nothing is known of drift between the runs"
+          : fmt::format(
+                "the history has fewer than {} nights, so they are taken to differ by {:g}% until it shows",
+                fewest_history_runs, drift_before_five_nights * 100));
   comparison.remarks.emplace_back("unpaired runs have medians of launches at every size and no placebo");
   log.clear();
   terminal.out << document_of(comparison, options.format) << std::flush;

@@ -3,16 +3,19 @@
 
   history.py check   HISTORY                   a sentence where a line cannot be read
   history.py append  HISTORY RUN               one line of JSON more, or a sentence on why not
-  history.py baseline HISTORY RUN              prints the folder to compare RUN with: pinned, or the last good night
-  history.py mark    HISTORY RUN good|bad      what became of a night (its exit code 0 or not)
+  history.py baseline HISTORY RUN              prints the folder to compare RUN with: the pinned night, or the middle one
+                                               of the last seven good ones
+  history.py mark    HISTORY RUN good|bad      what became of a night: bad is slower, wrong, or under failed gates
   history.py pin     HISTORY RUN               compare every later night of the same machine and plan with RUN
   history.py changes HISTORY RUN [--json]      change points of RUN's machine and plan, by Apache Otava
-  history.py summary HISTORY RUN COMPARISON.md CODE   the night's page, in Markdown
+  history.py smaller RUN                       its times as github-action-benchmark's customSmallerIsBetter
+  history.py summary HISTORY RUN COMPARISON.md CODE [NOTE]...   the night's page, in Markdown
 
 HISTORY is a file of one JSON object a line:
-  {"schema": "arbench night 1", "time", "run", "driver", "gpus": [..], "plan", "good": true|false|null, "pinned",
+  {"schema": "arbench night 1", "time", "run", "driver", "gpus": [..], "world", "plan", "good": true|false|null, "pinned",
    "cells": {"<name of the cell>": median of its launches' p50 in microseconds, ..}}
-Nights that share driver, GPUs and plan (the names of their cells) are one baseline; a change of any starts a new one.
+"run" is a path from the history's folder, so that both can be moved. Nights that share driver, GPUs, world and plan (what
+was asked for) are one baseline; a change of any starts a new one, or goes on with an old one.
 Nothing in the file is ever changed but "good" and "pinned", by a rename of a whole new file. A line that cannot be read
 stops everything with its number. Exit status: 0, 1 usage, 5 a file or a run that cannot be used; `baseline` prints
 nothing where there is none. Otava comes from the Python package index (scripts/nightly.sh puts it into .venv-history).
@@ -32,6 +35,7 @@ import tempfile
 
 SCHEMA = "arbench night 1"
 FEWEST_NIGHTS = 10  # for change points: below that Otava's windows hold too little
+RECENT_NIGHTS = 7  # of the good ones, whose middle one is the baseline: the last alone may have been a lucky one
 
 
 class Problem(Exception):
@@ -91,30 +95,44 @@ def read_night(run):
         raise Problem(f"{run} was not finished, so it is no night")
     try:
         environment = json.loads((run / "environment.json").read_text())
-        times = {}
+        times, asked, worlds = {}, set(), set()
         with open(run / "rows.csv", newline="") as file:
             for row in csv.DictReader(file):
-                if row["evidence"] != "measured" or not row["p50_us"]:
+                if row["evidence"] != "measured":
                     continue
                 variant = row["nccl"] or f"{row['toolkit']}-{row['compiler']}".strip("-")
                 variant = variant or row["contender"].partition("_")[0]  # a peer's: its library
                 name = (f"{row['contender']}/{variant}/{row['dtype']}/n{row['ranks']}/{row['bytes']}/{row['place']}/"
                         f"{row['mode']}/{row['cache']}")
-                times.setdefault(name, []).append(float(row["p50_us"]))
+                asked.add(name)
+                worlds.add(row["world"])
+                if row["p50_us"]:
+                    times.setdefault(name, []).append(float(row["p50_us"]))
         time = started(run)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Problem(f"{run} is no whole run ({error})") from None
     if not times:
         raise Problem(f"{run} holds no measured time (emulated rows have none), so it is no night")
     cells = {name: statistics.median(values) for name, values in sorted(times.items())}
-    plan = hashlib.sha256("\n".join(cells).encode()).hexdigest()[:16]
+    # A cell that did not run tonight was asked for all the same.
+    plan = hashlib.sha256("\n".join(sorted(asked)).encode()).hexdigest()[:16]
     return {"schema": SCHEMA, "time": time, "run": str(run), "driver": environment.get("driver", ""),
-            "gpus": [gpu["uuid"] for gpu in environment.get("gpus", [])], "plan": plan, "good": None, "pinned": False,
-            "cells": cells}
+            "gpus": [gpu["uuid"] for gpu in environment.get("gpus", [])], "world": "/".join(sorted(worlds)), "plan": plan,
+            "good": None, "pinned": False, "cells": cells}
+
+
+def name_of(path, run):
+    """What the history calls a run: its path from the history's folder."""
+    return os.path.relpath(run.resolve(), path.resolve().parent)
+
+
+def folder_of(path, night):
+    """Where a night's run is."""
+    return path.parent / night["run"]
 
 
 def same_baseline(one, other):
-    return all(one[key] == other[key] for key in ("driver", "gpus", "plan"))
+    return all(one.get(key, other.get(key)) == other.get(key) for key in ("driver", "gpus", "world", "plan"))
 
 
 def differences(before, now):
@@ -124,6 +142,8 @@ def differences(before, now):
         words.append(f"the driver changed from {before['driver']} to {now['driver']}")
     if before["gpus"] != now["gpus"]:
         words.append("the GPUs changed")
+    if before.get("world", now["world"]) != now["world"]:
+        words.append(f"the world changed from {before['world']} to {now['world']}")
     if before["plan"] != now["plan"]:
         words.append("the plan's cells changed")
     return " and ".join(words)
@@ -132,36 +152,57 @@ def differences(before, now):
 def append(path, run):
     nights = read_history(path)
     night = read_night(run)
+    night["run"] = name_of(path, run)
     if any(other["run"] == night["run"] for other in nights):
         raise Problem(f"{run} is in {path} already")
-    if nights and not same_baseline(nights[-1], night):
-        print(f"new baseline: {differences(nights[-1], night)}")
-    elif not nights:
+    if not nights:
         print("new baseline: this is the first night")
+    elif not same_baseline(nights[-1], night):
+        known = any(same_baseline(other, night) for other in nights)
+        print(f"{'back to an earlier' if known else 'new'} baseline: {differences(nights[-1], night)}")
     write_history(path, nights + [night])
 
 
 def baseline(path, run):
     now = read_night(run)
-    earlier = [night for night in read_history(path) if night["run"] != now["run"] and same_baseline(night, now)]
-    chosen = [night for night in earlier if night["pinned"]] or [night for night in earlier if night["good"]]
-    if chosen:
-        print(chosen[-1]["run"])
+    earlier = [night for night in read_history(path) if night["run"] != name_of(path, run) and same_baseline(night, now)]
+    usable = []
+    for night in earlier:
+        if not night["pinned"] and not night["good"]:
+            continue
+        try:
+            read_night(folder_of(path, night))
+            usable.append(night)
+        except Problem as problem:
+            print(f"history.py: a night is left out as a baseline: {problem}", file=sys.stderr)
+    pinned = [night for night in usable if night["pinned"]]
+    chosen = pinned[-1] if pinned else middle(usable[-RECENT_NIGHTS:])
+    if chosen is not None:
+        print(folder_of(path, chosen))
+
+
+def middle(nights):
+    """The night whose cells are nearest to all nights' medians; None of none."""
+    if not nights:
+        return None
+    common = set.intersection(*(set(night["cells"]) for night in nights))
+    medians = {cell: statistics.median(night["cells"][cell] for night in nights) for cell in common}
+    return min(nights, key=lambda night: sum(abs(night["cells"][cell] / medians[cell] - 1) for cell in common))
 
 
 def mark(path, run, word):
     nights = read_history(path)
-    if not any(night["run"] == str(run) for night in nights):
+    if not any(night["run"] == name_of(path, run) for night in nights):
         raise Problem(f"{run} is not in {path}; append it first")
     for night in nights:
-        if night["run"] == str(run):
+        if night["run"] == name_of(path, run):
             night["good"] = word == "good"
     write_history(path, nights)
 
 
 def pin(path, run):
     nights = read_history(path)
-    pinned = next((night for night in nights if night["run"] == str(run)), None)
+    pinned = next((night for night in nights if night["run"] == name_of(path, run)), None)
     if pinned is None:
         raise Problem(f"{run} is not in {path}; append it first")
     for night in nights:
@@ -182,7 +223,8 @@ def otava():
 
 def otava_files(folder, nights):
     """Writes what Otava reads: a configuration and one table, a column a cell. Returns column -> name of the cell."""
-    names = {f"cell_{number}": name for number, name in enumerate(sorted(nights[0]["cells"]))}
+    common = set.intersection(*(set(night["cells"]) for night in nights))
+    names = {f"cell_{number}": name for number, name in enumerate(sorted(common))}
     with open(folder / "nights.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["time", "run", *names])
@@ -240,16 +282,22 @@ def changes_text(changes):
     return "\n".join(lines) + "\n"
 
 
-def summary(path, run, comparison, code):
+def smaller(run):
+    """Prints a list of {name, unit, value}."""
+    print(json.dumps([{"name": name, "unit": "us", "value": time} for name, time in read_night(run)["cells"].items()],
+                     indent=1, allow_nan=False))
+
+
+def summary(path, run, comparison, code, notes):
     now = read_night(run)
     nights = [night for night in read_history(path) if same_baseline(night, now)]
     words = {0: "good", 1: "the command line was wrong", 2: "WRONG DATA or a hang", 3: "REGRESSION", 4: "inconclusive",
              5: "the environment could not do it"}
     lines = [f"# Allreduce, {now['time']}: {words.get(code, 'unknown')} (exit code {code})", "",
              f"Run `{run.name}`, driver {now['driver']}, {len(now['gpus'])} GPUs, {len(now['cells'])} cells, night "
-             f"{len(nights)} of its baseline.", ""]
-    text = comparison.read_text() if comparison.is_file() else ""
-    lines.append(text if text.strip() else "No comparison: there is no earlier good night of this baseline.\n")
+             f"{len(nights)} of its baseline.", "", *(f"- {note}" for note in notes if note), ""]
+    if comparison.is_file():
+        lines.append(comparison.read_text())
     lines.append("## Change points\n")
     try:
         changes = find_changes(path, run)
@@ -262,9 +310,10 @@ def summary(path, run, comparison, code):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for name in ("check", "append", "baseline", "mark", "pin", "changes", "summary"):
+    for name in ("check", "append", "baseline", "mark", "pin", "changes", "smaller", "summary"):
         verb = verbs.add_parser(name)
-        verb.add_argument("history", type=pathlib.Path)
+        if name != "smaller":
+            verb.add_argument("history", type=pathlib.Path)
         if name != "check":
             verb.add_argument("run", type=pathlib.Path)
         if name == "mark":
@@ -274,6 +323,7 @@ def main():
         if name == "summary":
             verb.add_argument("comparison", type=pathlib.Path)
             verb.add_argument("code", type=int)
+            verb.add_argument("note", nargs="*")
     try:
         options = parser.parse_args()
     except SystemExit as end:
@@ -292,8 +342,10 @@ def main():
         elif options.verb == "changes":
             changes = find_changes(options.history, options.run)
             print(json.dumps(changes, indent=1, allow_nan=False) if options.json else changes_text(changes), end="")
+        elif options.verb == "smaller":
+            smaller(options.run)
         else:
-            summary(options.history, options.run, options.comparison, options.code)
+            summary(options.history, options.run, options.comparison, options.code, options.note)
     except Problem as problem:
         print(f"history.py: {problem}", file=sys.stderr)
         return 5

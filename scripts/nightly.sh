@@ -33,11 +33,12 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-[ -x "$program" ] || fail 5 "there is no $program; scripts/quickstart.sh builds it, ARB_PROGRAM names another"
+case $launches in
+  '' | *[!0-9]* | 0* | 1 | 2) fail 1 "--launches $launches: comparing nights needs 3 launches or more" ;;
+esac
 mkdir -p "$home/runs" "$home/pages" || fail 5 "cannot write to $home; --home takes another folder"
-# Two nights at once would disturb each other.
-exec 9>"$home/.lock"
-flock -n 9 || fail 5 "another night is under way in $home"
+history=$home/history.jsonl
+log=$home/last-run.log
 
 # no_night <code> <sentence>: ends without a night. latest.md says so, for whoever is mailed it.
 no_night() {
@@ -49,9 +50,14 @@ no_night() {
   fail "$1" "$2"
 }
 
-history=$home/history.jsonl
-log=$home/last-run.log
+# Two nights at once would disturb each other.
+exec 9>"$home/.lock"
+flock -n 9 || fail 5 "another night is under way in $home"
 : >"$log"
+# Of this night or not there: a stale one would be uploaded as tonight's.
+rm -f "$home/smaller-is-better.json" "$home/last-comparison.md"
+[ -x "$program" ] || no_night 5 "there is no $program; scripts/quickstart.sh builds it, ARB_PROGRAM names another"
+
 # Change points are worth a download once, and a night without them is still a night.
 python=${ARB_NIGHTLY_PYTHON:-$here/../.venv-history/bin/python}
 if ! "$python" -c 'import otava' 2>/dev/null; then
@@ -76,7 +82,7 @@ code=0
 "$program" run --launches "$launches" --results "$home/runs" "$@" >"$home/last-run.txt" 2>"$log" || code=$?
 cat "$log" >&2
 run=$(sed -n 's/^arbench: .*results in //p' "$log" | tail -n 1)
-[ "$code" -ne 1 ] || exit 1  # wrong options, said already
+[ "$code" -ne 1 ] || no_night 1 'the options after those of nightly.sh are not for arbench run'
 if [ -z "$run" ]; then
   [ "$code" -ne 0 ] || code=5
   no_night "$code" 'the run left no results'
@@ -89,27 +95,48 @@ append_code=0
 appended=$(nights append "$history" "$run" 2>>"$log") || append_code=$?
 [ "$append_code" -eq 0 ] || no_night "$append_code" "$(tail -n 1 "$log" | sed 's/^history.py: //')"
 [ -z "$appended" ] || say "$appended"
+nights smaller "$run" >"$home/smaller-is-better.json"
 
-comparison=$home/last-comparison.md
-: >"$comparison"
-if [ "$code" -eq 0 ]; then
-  baseline=$(nights baseline "$history" "$run") || exit $?
-  if [ -n "$baseline" ]; then
-    say "comparing with $baseline"
-    "$program" compare "$baseline" "$run" --history "$history" --markdown >"$comparison" || code=$?
-    "$program" compare "$baseline" "$run" --history "$history" --format smaller-is-better \
-      >"$home/smaller-is-better.json" || true
-  else
-    say 'there is no earlier good night of this machine and plan to compare with'
-  fi
+# What the page says beside the comparison.
+notes=("$appended")
+if [ "$code" -ne 0 ]; then
+  while read -r line; do notes+=("$line"); done < <(sed -n 's/^arbench: //p' "$log" | grep -E ' is WRONG: | did not run: |lost|hung' |
+                                                      head -n 20 || true)
 fi
+comparison=$home/last-comparison.md
+word=good
+case $code in
+  2) word=bad notes+=('no comparison: data was wrong, or something hung') ;;
+  0 | 5)  # 5: some cells did not run; the others are compared
+    baseline=$(nights baseline "$history" "$run") || no_night $? "the baseline cannot be found; see the lines above"
+    if [ -n "$baseline" ]; then
+      say "comparing with $baseline"
+      notes+=("A is $(basename "$baseline"), B is $(basename "$run")")
+      compared=0
+      "$program" compare "$baseline" "$run" --history "$history" --markdown >"$comparison" 2>"$log.compare" || compared=$?
+      cat "$log.compare" >&2
+      [ -s "$comparison" ] || rm -f "$comparison"
+      # A comparison that could not be made says nothing of the night.
+      if [ "$compared" -ne 0 ] && [ ! -e "$comparison" ]; then
+        notes+=("no comparison: $(tail -n 1 "$log.compare" | sed 's/^arbench: //')")
+        compared=5
+      elif [ "$compared" -ne 0 ]; then
+        word=bad
+      fi
+      rm -f "$log.compare"
+      if [ "$compared" -ne 0 ] && [ "$code" -eq 0 ] || [ "$compared" -eq 3 ]; then code=$compared; fi
+    else
+      say 'there is no earlier good night of this machine and plan to compare with'
+      notes+=('no comparison: there is no earlier good night of this baseline that can be read')
+    fi
+    ;;
+esac
 
-[ "$code" -eq 0 ] && word=good || word=bad
 nights mark "$history" "$run" "$word"
 [ "$pin" -eq 0 ] || nights pin "$history" "$run"
 
 page=$home/pages/$(basename "$run").md
-nights summary "$history" "$run" "$comparison" "$code" >"$page.part" && mv "$page.part" "$page"
+nights summary "$history" "$run" "$comparison" "$code" "${notes[@]}" >"$page.part" && mv "$page.part" "$page"
 ln -sfn "$(basename "$page")" "$home/pages/latest.md"
 say "exit code $code; page in $page"
 exit "$code"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -231,9 +232,11 @@ std::vector<Judgement> judge_paired(std::span<const PairedSeries> cells, const R
   return judge_all(standings, bands, rules);
 }
 
-// What two runs of the same thing differ by, as earlier runs show it; empty where they are too few to show it.
-std::optional<Estimate> drift_of(const std::vector<double>& history) {
-  if (history.size() < fewest_history_runs) return std::nullopt;
+// What two runs of the same thing differ by, as earlier runs show it; where they are too few, as is taken for true.
+std::optional<Estimate> drift_of(const std::vector<double>& history, double prior) {
+  constexpr double sure = 1e6;  // degrees of freedom
+  if (history.size() < fewest_history_runs && prior == 0) return std::nullopt;
+  if (history.size() < fewest_history_runs) return Estimate{0, std::numbers::sqrt2 * prior, sure};
   return Estimate{0, std::sqrt(2 * variance_of(history)), static_cast<double>(history.size() - 1)};
 }
 
@@ -401,7 +404,7 @@ std::vector<Judgement> judge(std::span<const UnpairedSeries> cells, const Rules&
   };
   std::map<BandKey, Lists> by_band;
   for (const UnpairedSeries& cell : cells) {
-    const std::optional<Estimate> drift = drift_of(cell.history);
+    const std::optional<Estimate> drift = drift_of(cell.history, rules.prior_drift);
     standings.push_back({.group = cell.group,
                          .bytes = cell.bytes,
                          .blocks = std::min(cell.log_a.size(), cell.log_b.size()),
@@ -417,8 +420,8 @@ std::vector<Judgement> judge(std::span<const UnpairedSeries> cells, const Rules&
   }
   std::map<BandKey, Estimate> bands;
   for (const auto& [key, lists] : by_band) {
-    bands[key] =
-        with_drift(welch_estimate(averaged(lists.a), averaged(lists.b)), drift_of(averaged(lists.history)));
+    bands[key] = with_drift(welch_estimate(averaged(lists.a), averaged(lists.b)),
+                            drift_of(averaged(lists.history), rules.prior_drift));
   }
   return judge_all(standings, bands, rules);
 }

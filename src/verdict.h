@@ -96,6 +96,9 @@ struct Rules {
   double latency_margin = 0.02;    // a fraction, below 4 MiB
   double bandwidth_margin = 0.01;  // from 4 MiB on
   std::uint64_t seed = 1;          // of random sign flips
+  // Standard deviation between two runs of the same thing, a fraction, that is taken for true while too few earlier runs
+  // show it; 0: none is.
+  double prior_drift = 0;
 };
 inline constexpr double alpha_of_two_looks = 0.025;
 // Fewer blocks can never be significant by sign flips: 2 / 2^n must lie below alpha.

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 REPOSITORY, SAMPLE, CACHE = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
@@ -366,6 +367,85 @@ class Nights(unittest.TestCase):
         self.assertEqual(other.returncode, 0, other.stderr)
         self.assertIn("new baseline: the driver changed from 580.82.07 to 590.10", other.stdout)
         self.assertIn("no earlier good night", other.stdout)
+        page = (self.home / "pages" / "latest.md").read_text()
+        self.assertIn("- new baseline: the driver changed from 580.82.07 to 590.10", page)
+        self.assertIn("- no comparison: there is no earlier good night of this baseline", page)
+        # The first driver's nights count again once it is back.
+        back = self.night()
+        self.assertIn("back to an earlier baseline: the driver changed from 590.10 to 580.82.07", back.stdout)
+        self.assertIn("comparing with", back.stdout)
+
+    def wrapped(self, lines, code):
+        """An arbench whose runs say more on stderr and end with another exit code."""
+        program = pathlib.Path(self.scratch.name) / "wrapped"
+        said = "\n".join(f"echo 'arbench: {line}' >&2" for line in lines)
+        program.write_text(f'#!/bin/bash\n"{SAMPLE}" "$@" || exit $?\n[ "$1" = run ] || exit 0\n{said}\nexit {code}\n')
+        program.chmod(0o755)
+        return str(program)
+
+    def page(self):
+        return (self.home / "pages" / "latest.md").read_text()
+
+    def test_pages_say_why_there_is_no_comparison(self):
+        self.night()
+        wrong = self.night(ARB_PROGRAM=self.wrapped(["x/bf16 is WRONG: rank 1 waited for rank 0 in phase reduce"], 2))
+        self.assertEqual(wrong.returncode, 2, wrong.stderr)
+        self.assertIn("- x/bf16 is WRONG: rank 1 waited for rank 0 in phase reduce", self.page())
+        self.assertIn("- no comparison: data was wrong", self.page())
+        # One cell that cannot run does not cost the others their comparison.
+        partly = self.night(ARB_PROGRAM=self.wrapped(["x/bf16 did not run: no room"], 5))
+        self.assertEqual(partly.returncode, 5, partly.stderr)
+        self.assertIn("- x/bf16 did not run: no room", self.page())
+        self.assertIn("EQUIVALENT", self.page())
+        slow = self.night(ARB_PROGRAM=self.wrapped(["x/bf16 did not run: no room"], 5), ARB_SAMPLE_FACTOR="1.08")
+        self.assertEqual(slow.returncode, 3, slow.stderr)
+        nights = history.read_history(self.home / "history.jsonl")
+        self.assertEqual([night["good"] for night in nights], [True, False, True, False])
+
+    def test_a_night_that_cannot_be_had_leaves_no_old_page_and_no_old_times(self):
+        self.night()
+        self.assertTrue((self.home / "smaller-is-better.json").is_file(), "the first night has times, too")
+        missing = self.night(ARB_PROGRAM="/nowhere/arbench")
+        self.assertEqual(missing.returncode, 5)
+        self.assertIn("there is no /nowhere/arbench", self.page())
+        self.assertFalse((self.home / "smaller-is-better.json").exists())
+        few = self.night("--launches", "2")
+        self.assertEqual(few.returncode, 1)
+        self.assertIn("3 launches or more", few.stderr)
+
+    def test_a_lost_baseline_is_left_out_and_a_moved_home_goes_on(self):
+        self.night()
+        self.night()
+        for run in sorted((self.home / "runs").iterdir()):
+            shutil.rmtree(run)
+        time.sleep(1.1)  # folders are named by the second
+        lost = self.night()
+        self.assertEqual(lost.returncode, 0, lost.stderr)
+        self.assertIn("a night is left out as a baseline", lost.stderr)
+        self.assertIn("- no comparison: there is no earlier good night of this baseline that can be read", self.page())
+        moved = self.home.parent / "moved"
+        self.home.rename(moved)
+        self.home = moved
+        again = self.night()
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn(f"comparing with {moved}/runs/", again.stdout)
+
+    def test_another_world_is_another_baseline(self):
+        self.night()
+        run = only_folder(self.home / "runs")
+        night = history.read_night(run)
+        rows = (run / "rows.csv").read_text()
+        self.assertIn(",threads,", rows)
+        (run / "rows.csv").write_text(rows.replace(",threads,", ",processes,"))
+        other = history.read_night(run)
+        self.assertFalse(history.same_baseline(night, other))
+        self.assertEqual(history.differences(night, other), "the world changed from threads to processes")
+
+    def test_the_baseline_is_no_lucky_night(self):
+        nights = [{"run": str(number), "cells": {"x": time, "y": 2 * time}}
+                  for number, time in enumerate((5.0, 5.1, 4.9, 5.05, 4.2))]
+        self.assertEqual(history.middle(nights)["run"], "0")
+        self.assertIsNone(history.middle([]))
 
     def test_a_bad_line_stops_it_before_anything_runs(self):
         self.night()

@@ -450,6 +450,104 @@ TEST(VerdictRules, HistoryWidensUnpairedIntervals) {
   EXPECT_EQ(judge(std::vector{series}, {}).front().verdict, Verdict::slower);
 }
 
+TEST(VerdictRules, APriorStandsInForAHistoryThatIsTooShort) {
+  UnpairedSeries series{.group = "g",
+                        .bytes = 1024,
+                        .log_a = {0, 0.001, -0.001},
+                        .log_b = {0.03, 0.031, 0.029},
+                        .history = {0, 0}};
+  Rules rules;
+  rules.prior_drift = 0.01;
+  EXPECT_EQ(judge(std::vector{series}, rules).front().verdict, Verdict::slower);  // 2.1 standard deviations
+  rules.prior_drift = 0.02;
+  EXPECT_EQ(judge(std::vector{series}, rules).front().verdict, Verdict::inconclusive);
+  series.history = {0, 0.001, -0.001, 0.001, 0};  // it shows: the prior has had its day
+  EXPECT_EQ(judge(std::vector{series}, rules).front().verdict, Verdict::slower);
+}
+
+// A machine's nights as scripts/nightly.sh and `compare --history` treat them: compared with the middle one of the last
+// seven good nights; bad nights count as drift once a good one has followed.
+class ManyNights {
+ public:
+  ManyNights(double night_sd, std::uint64_t seed) : night_sd_(night_sd), random_(seed) {}
+
+  // Whether the night is SLOWER. Half of what nights differ by is the machine's, half each cell's own.
+  bool is_alarm(double effect) {
+    std::normal_distribution<double> normal;
+    std::vector<double> night;
+    const double common = night_sd_ * std::sqrt(0.5) * normal(random_);
+    for (int cell = 0; cell < cells; ++cell)
+      night.push_back(effect + common + night_sd_ * std::sqrt(0.5) * normal(random_));
+    bool alarm = false;
+    if (!good_.empty()) {
+      std::vector<UnpairedSeries> series;
+      for (int cell = 0; cell < cells; ++cell) {
+        series.push_back({.group = std::to_string(cell / 17),
+                          .bytes = 1024ull << (cell % 17),
+                          .log_a = launches(baseline()[static_cast<std::size_t>(cell)]),
+                          .log_b = launches(night[static_cast<std::size_t>(cell)]),
+                          .history = {}});
+        for (const auto& earlier : drift_)
+          series.back().history.push_back(earlier[static_cast<std::size_t>(cell)]);
+      }
+      Rules rules;
+      rules.prior_drift = 0.01;
+      alarm = std::ranges::count(judge(series, rules), Verdict::slower, &Judgement::verdict) > 0;
+    }
+    doubtful_.push_back(night);
+    if (alarm) return true;
+    good_.push_back(night);
+    drift_.insert(drift_.end(), doubtful_.begin(), doubtful_.end());
+    doubtful_.clear();
+    return false;
+  }
+
+ private:
+  static constexpr int cells = 85;
+  static double mean(const std::vector<double>& night) {
+    return std::accumulate(night.begin(), night.end(), 0.0) / cells;
+  }
+  [[nodiscard]] std::vector<double> baseline() const {
+    std::vector<std::vector<double>> last(
+        good_.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(good_.size(), 7)), good_.end());
+    std::ranges::sort(last, {}, mean);
+    return last[(last.size() - 1) / 2];
+  }
+  std::vector<double> launches(double middle) {
+    std::normal_distribution<double> normal(middle, 0.002);
+    std::vector<double> five(5);
+    for (double& launch : five) launch = normal(random_);
+    return five;
+  }
+
+  double night_sd_;
+  std::mt19937_64 random_;
+  std::vector<std::vector<double>> good_;
+  std::vector<std::vector<double>> drift_;
+  std::vector<std::vector<double>> doubtful_;
+};
+
+TEST(Nights, DoNotAlarmWithoutCauseAndDoWithOne) {
+  for (const double night_sd : {0.002, 0.005, 0.01, 0.02}) {
+    int alarms = 0;
+    int found = 0;
+    int still_found = 0;
+    constexpr int boxes = 12;
+    constexpr int nights = 40;
+    for (int box = 0; box < boxes; ++box) {
+      ManyNights machine(night_sd, static_cast<std::uint64_t>(box) + 1);
+      for (int night = 0; night < nights; ++night) alarms += machine.is_alarm(0) ? 1 : 0;
+      // A step of 8 night-to-night deviations, which lasts.
+      const double step = 8 * std::max(night_sd, 0.005);
+      found += machine.is_alarm(step) ? 1 : 0;
+      for (int night = 0; night < 9; ++night) still_found += machine.is_alarm(step) ? 1 : 0;
+    }
+    EXPECT_LE(alarms, boxes * nights * 5 / 100) << night_sd;
+    EXPECT_GE(found, boxes - 1) << night_sd;
+    EXPECT_GE(still_found, (boxes - 1) * 9) << night_sd;
+  }
+}
+
 TEST(VerdictRules, TwoRunsDifferBySqrtTwoOfWhatNightsVaryBy) {
   UnpairedSeries series{.group = "g",
                         .bytes = 1024,
