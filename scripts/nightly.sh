@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One night: measures, compares with the baseline (a pinned night, else the last good one), appends to the history, looks
+# One night: measures, compares with the baseline (a pinned night, else the middle of the last good ones), appends to the history, looks
 # for change points, writes a page, and returns arbench's exit code. docs/nightly.md says how to run it every night.
 #
 #   scripts/nightly.sh [--home DIR] [--launches N] [--pin] [option of `arbench run`]...
