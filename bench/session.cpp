@@ -144,7 +144,8 @@ Session::Session(const RunOptions& options, const std::string& log_folder, const
       if (options_.world) idle.emplace_back("--world");
       if (!options_.peers.empty()) idle.emplace_back("--peer");
       if (!options_.nccl_paths.empty()) idle.emplace_back("--nccl");
-      if (!idle.empty()) say(fmt::format("{} has no effect on it", enumerate(idle)));
+      if (!idle.empty())
+        say(fmt::format("{} {} no effect on it", enumerate(idle), idle.size() == 1 ? "has" : "have"));
     }
   }
   const bool emulated = environment_.gpus.empty();

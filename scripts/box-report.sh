@@ -35,7 +35,10 @@ if [ -e "$folder" ]; then
 fi
 work=$folder.part
 rm -rf "$work"
-mkdir -p "$work/results" || exit 5
+if ! mkdir -p "$work/results" 2>/dev/null; then
+  printf 'box-report: cannot write to %s; name another folder\n' "$work" >&2
+  exit 5
+fi
 trap 'rm -rf "$work"' EXIT
 # Ctrl-C ends the part that runs, and no other is begun; what is there is packed.
 interrupted=0

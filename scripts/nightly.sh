@@ -36,7 +36,7 @@ done
 case $launches in
   '' | *[!0-9]* | 0* | 1 | 2) fail 1 "--launches $launches: comparing nights needs 3 launches or more" ;;
 esac
-mkdir -p "$home/runs" "$home/pages" || fail 5 "cannot write to $home; --home takes another folder"
+mkdir -p "$home/runs" "$home/pages" 2>/dev/null || fail 5 "cannot write to $home; --home takes another folder"
 history=$home/history.jsonl
 log=$home/last-run.log
 
@@ -70,6 +70,13 @@ if ! "$python" -c 'import otava' 2>/dev/null; then
   fi
 fi
 nights() { "$python" "$here/history.py" "$@"; }
+
+# Without GPUs a run would be emulated, which is no night. A program that cannot say what is here is asked to run.
+gpus=$("$program" list --json 2>/dev/null | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["gpus"]))' 2>/dev/null) ||
+  gpus=unknown
+case $gpus in
+  0 | 1) no_night 5 "arbench sees fewer than 2 GPUs here ($gpus), so nothing can be measured; arbench probe says more" ;;
+esac
 
 # The history is read before anything is measured: a bad line costs no night.
 if [ -e "$history" ]; then

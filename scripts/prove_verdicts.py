@@ -161,7 +161,7 @@ def main():
     make.add_argument("--kernel", action="append", required=True, metavar="NAME", help="a file of kernels/; repeatable")
     make.add_argument("--architectures", default="90;120")
     make.set_defaults(do=plant)
-    prove = verbs.add_parser("run", help="plant 3% and compare, on GPUs")
+    prove = verbs.add_parser("run", help="plant 3%% and compare, on GPUs")
     prove.add_argument("folder", type=pathlib.Path)
     prove.add_argument("--results", default="results", help="where the comparisons' folders go (default ./results)")
     prove.add_argument("--comparisons", type=int, default=5)
@@ -169,7 +169,10 @@ def main():
     prove.add_argument("-b", "--minbytes", default="4K")
     prove.add_argument("-e", "--maxbytes", default="64K", help="sizes are 4 times apart (default 4K, 16K, 64K)")
     prove.set_defaults(do=run)
-    options = parser.parse_args()
+    try:
+        options = parser.parse_args()
+    except SystemExit as end:
+        sys.exit(1 if end.code else 0)
     options.do(options)
 
 

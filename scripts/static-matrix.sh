@@ -15,6 +15,16 @@ if [ "${1:-}" = --nvcc ]; then
   with_nvcc=1
   shift
 fi
+case ${1:-} in
+  -h | --help)
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+  -*)
+    printf 'static-matrix.sh: there is no option %s; --nvcc comes first, then a folder\n' "$1" >&2
+    exit 1
+    ;;
+esac
 folder=${1:-results/$(date -u +%Y-%m-%d)-static}
 [ ! -e "$folder" ] || fail "$folder is there already; name another folder"
 

@@ -139,8 +139,9 @@ GpuChoice choose_gpus(const DriverFound& found, std::optional<std::uint32_t> wan
   if (!wanted || choice.devices.size() == *wanted) return choice;
   if (*wanted < 2) throw UsageError(fmt::format("-g {}: an allreduce needs 2 GPUs or more", *wanted));
   if (choice.devices.empty()) {
-    throw UsageError(fmt::format("-g {}: {}; --emulate --ranks {} runs without GPUs", *wanted,
-                                 choice.why_none, std::min(*wanted, static_cast<std::uint32_t>(max_ranks))));
+    throw EnvironmentError(fmt::format("-g {}: {}; --emulate --ranks {} runs without GPUs", *wanted,
+                                       choice.why_none,
+                                       std::min(*wanted, static_cast<std::uint32_t>(max_ranks))));
   }
   if (*wanted > static_cast<std::uint32_t>(max_ranks)) {
     throw UsageError(fmt::format(
