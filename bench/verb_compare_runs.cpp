@@ -151,12 +151,13 @@ std::string world_of(const Side& side) {
 constexpr double drift_before_five_nights = 0.01;
 
 // Times of earlier nights on the same machine in the same world, by full name of the cell; one line a night
-// (docs/nightly.md). A bad night that a good one followed was drift; bad nights at the end may be a regression, of which
-// an estimate of drift must know nothing.
+// (docs/nightly.md). A lone bad night that a good one followed was drift. Several in a row were a regression, or are one
+// still, and with it in the estimate of drift the next one would pass for drift.
 std::map<std::string, std::vector<double>> read_history(const fs::path& path, const RunMachine& machine,
                                                         const std::string& world) {
   std::map<std::string, std::vector<double>> times;
-  std::map<std::string, std::vector<double>> doubtful;  // of bad nights since the last good one
+  std::vector<std::map<std::string, double>>
+      doubtful;  // nights from the first bad one since the last good one
   if (fs::is_directory(path)) throw UsageError(fmt::format("--history {}: it is a folder", path.string()));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UsageError(fmt::format("--history {}: there is no such file", path.string()));
@@ -174,15 +175,20 @@ std::map<std::string, std::vector<double>> read_history(const fs::path& path, co
       if (pinned) doubtful.clear();
       const bool good = pinned || night.at("good") == true;
       if (!good && night.at("good") != false) continue;  // not judged yet: the night that is compared
+      std::map<std::string, double> cells;
       for (const auto& [name, time] : night.at("cells").items()) {
         const double us = time;
         if (!(us > 0))
           throw EnvironmentError(
               fmt::format("--history {}: line {} has a time that is not positive", path.string(), number));
-        doubtful[name].push_back(us);
+        cells[name] = us;
       }
+      doubtful.push_back(std::move(cells));
       if (!good) continue;
-      for (auto& [name, us] : doubtful) times[name].insert(times[name].end(), us.begin(), us.end());
+      if (doubtful.size() > 2) doubtful.erase(doubtful.begin(), doubtful.end() - 1);
+      for (const auto& of_night : doubtful) {
+        for (const auto& [name, us] : of_night) times[name].push_back(us);
+      }
       doubtful.clear();
     } catch (const nlohmann::json::exception& error) {
       throw EnvironmentError(fmt::format("--history {}: line {} is no night of ours ({}); remove it to go on",

@@ -466,7 +466,7 @@ TEST(VerdictRules, APriorStandsInForAHistoryThatIsTooShort) {
 }
 
 // A machine's nights as scripts/nightly.sh and `compare --history` treat them: compared with the middle one of the last
-// seven good nights; bad nights count as drift once a good one has followed.
+// seven good nights; a lone bad night counts as drift once a good one has followed.
 class ManyNights {
  public:
   ManyNights(double night_sd, std::uint64_t seed) : night_sd_(night_sd), random_(seed) {}
@@ -497,7 +497,8 @@ class ManyNights {
     doubtful_.push_back(night);
     if (alarm) return true;
     good_.push_back(night);
-    drift_.insert(drift_.end(), doubtful_.begin(), doubtful_.end());
+    drift_.insert(drift_.end(), doubtful_.size() > 2 ? doubtful_.end() - 1 : doubtful_.begin(),
+                  doubtful_.end());
     doubtful_.clear();
     return false;
   }
@@ -532,6 +533,7 @@ TEST(Nights, DoNotAlarmWithoutCauseAndDoWithOne) {
     int alarms = 0;
     int found = 0;
     int still_found = 0;
+    int found_again = 0;
     constexpr int boxes = 12;
     constexpr int nights = 40;
     for (int box = 0; box < boxes; ++box) {
@@ -541,10 +543,14 @@ TEST(Nights, DoNotAlarmWithoutCauseAndDoWithOne) {
       const double step = 8 * std::max(night_sd, 0.005);
       found += machine.is_alarm(step) ? 1 : 0;
       for (int night = 0; night < 9; ++night) still_found += machine.is_alarm(step) ? 1 : 0;
+      // Gone and back: it was no drift.
+      for (int night = 0; night < 5; ++night) machine.is_alarm(0);
+      found_again += machine.is_alarm(step) ? 1 : 0;
     }
     EXPECT_LE(alarms, boxes * nights * 5 / 100) << night_sd;
     EXPECT_GE(found, boxes - 1) << night_sd;
     EXPECT_GE(still_found, (boxes - 1) * 9) << night_sd;
+    EXPECT_GE(found_again, boxes - 1) << night_sd;
   }
 }
 
