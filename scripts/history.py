@@ -25,6 +25,7 @@ import argparse
 import csv
 import datetime
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -164,21 +165,26 @@ def append(path, run):
 
 
 def baseline(path, run):
-    now = read_night(run)
-    earlier = [night for night in read_history(path) if night["run"] != name_of(path, run) and same_baseline(night, now)]
-    usable = []
-    for night in earlier:
-        if not night["pinned"] and not night["good"]:
-            continue
-        try:
-            read_night(folder_of(path, night))
-            usable.append(night)
-        except Problem as problem:
-            print(f"history.py: a night is left out as a baseline: {problem}", file=sys.stderr)
-    pinned = [night for night in usable if night["pinned"]]
-    chosen = pinned[-1] if pinned else middle(usable[-RECENT_NIGHTS:])
+    now, name = read_night(run), name_of(path, run)
+    earlier = [night for night in read_history(path) if night["run"] != name and same_baseline(night, now)]
+    earlier.reverse()  # the newest first: older ones need not be read
+    chosen = next(readable(path, [night for night in earlier if night["pinned"]]), None)
+    if chosen is None:
+        recent = list(itertools.islice(readable(path, [night for night in earlier if night["good"]]), RECENT_NIGHTS))
+        chosen = middle(recent[::-1])
     if chosen is not None:
         print(folder_of(path, chosen))
+
+
+def readable(path, nights):
+    """Those whose folders can be read, one by one; of the others stderr tells."""
+    for night in nights:
+        try:
+            read_night(folder_of(path, night))
+        except Problem as problem:
+            print(f"history.py: a night is left out as a baseline: {problem}", file=sys.stderr)
+            continue
+        yield night
 
 
 def middle(nights):
@@ -192,19 +198,22 @@ def middle(nights):
 
 def mark(path, run, word):
     nights = read_history(path)
-    if not any(night["run"] == name_of(path, run) for night in nights):
-        raise Problem(f"{run} is not in {path}; append it first")
-    for night in nights:
-        if night["run"] == name_of(path, run):
-            night["good"] = word == "good"
+    night_of(path, nights, run)["good"] = word == "good"
     write_history(path, nights)
+
+
+def night_of(path, nights, run):
+    """The night of a run, which the history has once."""
+    name = name_of(path, run)
+    for night in nights:
+        if night["run"] == name:
+            return night
+    raise Problem(f"{run} is not in {path}; append it first")
 
 
 def pin(path, run):
     nights = read_history(path)
-    pinned = next((night for night in nights if night["run"] == name_of(path, run)), None)
-    if pinned is None:
-        raise Problem(f"{run} is not in {path}; append it first")
+    pinned = night_of(path, nights, run)
     for night in nights:
         if same_baseline(night, pinned):
             night["pinned"] = night is pinned

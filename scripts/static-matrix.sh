@@ -20,10 +20,7 @@ case ${1:-} in
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
     exit 0
     ;;
-  -*)
-    printf 'static-matrix.sh: there is no option %s; --nvcc comes first, then a folder\n' "$1" >&2
-    exit 1
-    ;;
+  -*) fail "there is no option $1; --nvcc comes first, then a folder" ;;
 esac
 folder=${1:-results/$(date -u +%Y-%m-%d)-static}
 [ ! -e "$folder" ] || fail "$folder is there already; name another folder"

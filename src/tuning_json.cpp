@@ -49,14 +49,13 @@ const Json& part(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) throw EnvironmentError(fmt::format("it has no {}", key));
   return object.at(key);
 }
-std::uint64_t whole(const Json& object, const char* key, std::uint64_t least, std::uint64_t most) {
-  const Json& value = part(object, key);
+std::uint64_t whole(const Json& value, const char* what, std::uint64_t least, std::uint64_t most) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > most)
-    throw EnvironmentError(fmt::format("{} is no whole number from {} to {}", key, least, most));
+    throw EnvironmentError(fmt::format("{} is no whole number from {} to {}", what, least, most));
   return value.get<std::uint64_t>();
 }
 std::uint32_t whole32(const Json& object, const char* key, std::uint32_t least, std::uint32_t most) {
-  return static_cast<std::uint32_t>(whole(object, key, least, most));
+  return static_cast<std::uint32_t>(whole(part(object, key), key, least, most));
 }
 template <class T>
 T of_type(const Json& object, const char* key) {
@@ -66,9 +65,9 @@ T of_type(const Json& object, const char* key) {
     throw EnvironmentError(fmt::format("{} is not of the type that it should be", key));
   }
 }
-const Json& list(const Json& object, const char* key) {
-  if (!part(object, key).is_array()) throw EnvironmentError(fmt::format("{} is no list", key));
-  return part(object, key);
+const Json& list(const Json& value, const char* what) {
+  if (!value.is_array()) throw EnvironmentError(fmt::format("{} is no list", what));
+  return value;
 }
 void only(const Json& object, std::initializer_list<const char*> keys) {
   for (const auto& [key, value] : object.items()) {
@@ -79,7 +78,7 @@ void only(const Json& object, std::initializer_list<const char*> keys) {
 
 TunedSize entry_from(const Json& json) {
   TunedSize entry;
-  entry.bytes = whole(json, "bytes", 1, std::numeric_limits<std::uint64_t>::max());
+  entry.bytes = whole(part(json, "bytes"), "bytes", 1, std::numeric_limits<std::uint64_t>::max());
   entry.contender = of_type<std::string>(json, "contender");
   entry.shape = {whole32(json, "blocks", 1, max_blocks), whole32(json, "threads", 32, max_threads)};
   entry.p50_us = of_type<double>(json, "p50_us");
@@ -101,11 +100,10 @@ Tuning read(const Json& json) {
   Tuning tuning;
   const Json& machine = part(json, "machine");
   tuning.machine.gpus = of_type<std::vector<std::string>>(machine, "gpus");
-  for (const Json& peers : list(machine, "peers")) {
-    const Json one = {{"peers", peers}};
+  for (const Json& peers : list(part(machine, "peers"), "peers")) {
     std::vector<std::uint32_t>& ranks = tuning.machine.peers.emplace_back();
-    for (const Json& peer : list(one, "peers"))
-      ranks.push_back(whole32(Json{{"a peer", peer}}, "a peer", 0, max_ranks - 1));
+    for (const Json& peer : list(peers, "peers"))
+      ranks.push_back(static_cast<std::uint32_t>(whole(peer, "a peer", 0, max_ranks - 1)));
   }
   tuning.machine.numa_nodes = of_type<std::vector<int>>(machine, "numa_nodes");
   only(machine, {"gpus", "peers", "numa_nodes"});
@@ -115,7 +113,7 @@ Tuning read(const Json& json) {
   const auto dtype = dtype_from(of_type<std::string>(json, "dtype"));
   if (!dtype) throw EnvironmentError("its dtype is not known");
   tuning.dtype = *dtype;
-  for (const Json& entry : list(json, "sizes")) tuning.sizes.push_back(entry_from(entry));
+  for (const Json& entry : list(part(json, "sizes"), "sizes")) tuning.sizes.push_back(entry_from(entry));
   only(json, {"schema", "version", "machine", "ranks", "island_ranks", "dtype", "bundle", "sizes"});
   return tuning;
 }

@@ -274,14 +274,15 @@ MachineLimits measure_limits(Ranks& ranks, CellRunner& runner) {
       limits.flag_us = std::max(limits.flag_us, bench.measure(flag_test(first.number, second.number)));
     }
   }
-  for (const Engine engine : {Engine::sm_store, Engine::sm_load, Engine::copy_engine}) {
-    for (const std::uint32_t blocks : {many_blocks, some_blocks}) {
-      if (engine == Engine::copy_engine && blocks != many_blocks) continue;  // it has none
-      const double gbps = bench.measure(move_test(engine, Traffic::all_pairs, blocks));
-      if (gbps <= limits.bandwidth_gbps) continue;
-      limits.bandwidth_gbps = gbps;
-      limits.bandwidth_engine = name_of(engine);
-    }
+  for (const LimitTest& test : {move_test(Engine::sm_store, Traffic::all_pairs, many_blocks),
+                                move_test(Engine::sm_store, Traffic::all_pairs, some_blocks),
+                                move_test(Engine::sm_load, Traffic::all_pairs, many_blocks),
+                                move_test(Engine::sm_load, Traffic::all_pairs, some_blocks),
+                                move_test(Engine::copy_engine, Traffic::all_pairs, 0)}) {
+    const double gbps = bench.measure(test);
+    if (gbps <= limits.bandwidth_gbps) continue;
+    limits.bandwidth_gbps = gbps;
+    limits.bandwidth_engine = name_of(test.engine);
   }
   return limits;
 }

@@ -170,6 +170,20 @@ class PlantedBundles(unittest.TestCase):
                 self.assertIn(words, done.stderr)
 
 
+class WithStandIn(unittest.TestCase):
+    """Has a folder, and in it a program in Python that stands for arbench: TEXT."""
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.scratch.name)
+        self.program = self.folder / "arbench"
+        self.program.write_text(self.TEXT.format(python=sys.executable))
+        self.program.chmod(0o755)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+
 # Stands for arbench in tests of prove_verdicts.py: of a call of 5 us and 0.5 ns a planted cycle it "compares" what the
 # planted manifest says was planted; A with itself differs in so many cells as ARB_TEST_ALARMS says.
 COMPARES = """#!{python}
@@ -188,16 +202,8 @@ sys.exit(5 if "ARB_TEST_FAILED" in os.environ else 3)
 """
 
 
-class Proofs(unittest.TestCase):
-    def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory()
-        self.folder = pathlib.Path(self.scratch.name)
-        self.program = self.folder / "arbench"
-        self.program.write_text(COMPARES.format(python=sys.executable))
-        self.program.chmod(0o755)
-
-    def tearDown(self):
-        self.scratch.cleanup()
+class Proofs(WithStandIn):
+    TEXT = COMPARES
 
     def ladder(self, steps):
         for cycles in steps:
@@ -263,18 +269,9 @@ sys.exit(codes.get(verb, 0))
 """
 
 
-class BoxReports(unittest.TestCase):
+class BoxReports(WithStandIn):
+    TEXT = REPORTS
     VERBS = "list probe limits run tune compare verify"
-
-    def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory()
-        self.folder = pathlib.Path(self.scratch.name)
-        self.program = self.folder / "arbench"
-        self.program.write_text(REPORTS.format(python=sys.executable))
-        self.program.chmod(0o755)
-
-    def tearDown(self):
-        self.scratch.cleanup()
 
     def report(self, gpus, verbs=VERBS, codes=None, to="report"):
         calls = self.folder / "calls"
